@@ -108,10 +108,14 @@ type archiving struct {
 	config   archive.Config
 	report   *archiveReporter
 	keeper   *schedule.Keeper
+
+	merger     *segment.Merger // of timeline; nil before it was looked at first
+	timeline   repository.TimelineID
+	toldDenied bool
 }
 
 func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
-	a := &archiving{globals: g, options: o, report: newArchiveReporter(g)}
+	a := &archiving{globals: g, options: o, report: &archiveReporter{g: g}}
 	if a.config, err = o.config(g); err != nil {
 		return err
 	}
@@ -211,7 +215,7 @@ func (a *archiving) once(ctx context.Context) error {
 		}
 	}
 	if err == nil && a.options.merge {
-		err = a.newMerging().step(ctx)
+		err = a.merge(ctx)
 	}
 	state := a.archiver.State()
 	a.report.state(state)
@@ -252,7 +256,7 @@ func (a *archiving) run(ctx context.Context) error {
 	beside.Go(func() { a.noteAbilities(ctx, a.config.Sink) })
 	beside.Go(func() { a.keeper.KeepBeginning(ctx) })
 	if a.options.merge {
-		beside.Go(func() { a.newMerging().run(ctx) })
+		beside.Go(func() { a.keepMerging(ctx) })
 	}
 	err := a.follow(done)
 	stop(nil)
@@ -341,18 +345,9 @@ func (a *archiving) takeSnapshot(ctx context.Context, timeline repository.Timeli
 // things to do.
 const firstMerge = time.Minute
 
-// merging calls the merger now and then, beside the archiver.
-type merging struct {
-	*archiving
-	merger     *segment.Merger
-	timeline   repository.TimelineID
-	toldDenied bool
-}
-
-func (a *archiving) newMerging() *merging { return &merging{archiving: a} }
-
-// run merges until ctx ends, or nothing can be merged for want of an identity.
-func (m *merging) run(ctx context.Context) {
+// keepMerging merges now and then, beside the archiver, until ctx ends, or nothing can be
+// merged for want of an identity.
+func (a *archiving) keepMerging(ctx context.Context) {
 	wait := firstMerge
 	for {
 		select {
@@ -362,40 +357,40 @@ func (m *merging) run(ctx context.Context) {
 		}
 		wait = segment.DefaultMergeEvery
 		var missing *segment.NoIdentityError
-		switch err := m.step(ctx); {
+		switch err := a.merge(ctx); {
 		case errors.As(err, &missing):
-			m.report.note(fmt.Sprintf("the log is archived and not merged: %v", err))
+			a.report.note(fmt.Sprintf("the log is archived and not merged: %v", err))
 			return
 		case err != nil && ctx.Err() == nil:
-			m.report.note(fmt.Sprintf("merging failed, and is tried again in an hour: %v", err))
+			a.report.note(fmt.Sprintf("merging failed, and is tried again in an hour: %v", err))
 		}
 	}
 }
 
-// step merges what is due now.
-func (m *merging) step(ctx context.Context) error {
-	state := m.archiver.State()
+// merge merges what is due now.
+func (a *archiving) merge(ctx context.Context) error {
+	state := a.archiver.State()
 	if state.Role != archive.Writer {
 		return nil // another archiver does it, or nobody writes now
 	}
-	if m.merger == nil || m.timeline != state.Timeline {
-		repo, err := repository.Open(ctx, m.config.Sink)
+	if a.merger == nil || a.timeline != state.Timeline {
+		repo, err := repository.Open(ctx, a.config.Sink)
 		if err != nil {
 			return err
 		}
-		m.timeline = state.Timeline
-		m.merger = segment.NewMerger(segment.MergeConfig{
-			Repo: repo, Timeline: m.timeline, Identities: m.config.Identities,
-			Codec: m.config.Codec, Tool: m.config.Tool, Logger: m.logger(),
+		a.timeline = state.Timeline
+		a.merger = segment.NewMerger(segment.MergeConfig{
+			Repo: repo, Timeline: a.timeline, Identities: a.config.Identities,
+			Codec: a.config.Codec, Tool: a.config.Tool, Logger: a.logger(),
 		})
 	}
-	r, err := m.merger.Merge(ctx)
+	r, err := a.merger.Merge(ctx)
 	if r.Worked() {
-		m.report.merge(r, err)
+		a.report.merge(r, err)
 	}
-	if r.Denied != nil && !m.toldDenied {
-		m.toldDenied = true
-		m.report.note(fmt.Sprintf("merged segments cannot replace the small ones, so the repository grows: %v; allow deleting below <timeline>/l0 and <timeline>/marks, see docs/s3.md", r.Denied))
+	if r.Denied != nil && !a.toldDenied {
+		a.toldDenied = true
+		a.report.note(fmt.Sprintf("merged segments cannot replace the small ones, so the repository grows: %v; allow deleting below <timeline>/l0 and <timeline>/marks, see docs/s3.md", r.Denied))
 	}
 	return err
 }
@@ -432,8 +427,6 @@ type archiveReporter struct {
 	g  *globals
 	mu sync.Mutex
 }
-
-func newArchiveReporter(g *globals) *archiveReporter { return &archiveReporter{g: g} }
 
 func (r *archiveReporter) print(line archiveLine, text string) {
 	line.Time = time.Now().UTC()

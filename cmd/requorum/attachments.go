@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func (g *globals) listAttachments(m *snapshot.Manifest) error {
 	}
 	out := newTable(g.stdout, "NAME", "FILES", "SIZE", "HOST", "OBJECT")
 	for _, c := range m.Attachments {
-		out.row(c.Name, fmt.Sprint(c.Files), size(c.Bytes), orNone(c.Host), c.Object.Name)
+		out.row(c.Name, fmt.Sprint(c.Files), size(c.Bytes), cmp.Or(c.Host, "none"), c.Object.Name)
 	}
 	return out.flush()
 }

@@ -25,7 +25,7 @@ type demoLoad struct {
 
 	stop         context.CancelFunc // of the writer
 	writing      sync.WaitGroup
-	mu           sync.Mutex
+	mu           sync.Mutex  // while the writer runs
 	acknowledged []demoWrite // all writes, in their order by client
 }
 
@@ -176,8 +176,6 @@ func (l *demoLoad) stopWriter() {
 
 // acknowledgedAfter counts the writes that were acknowledged after a revision.
 func (l *demoLoad) acknowledgedAfter(revision int64) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	for _, w := range l.acknowledged {
 		if w.revision > revision {
 			n++
@@ -188,8 +186,6 @@ func (l *demoLoad) acknowledgedAfter(revision int64) (n int) {
 
 // lastRevision is that of the last write that was acknowledged.
 func (l *demoLoad) lastRevision() (revision int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	for _, w := range l.acknowledged {
 		revision = max(revision, w.revision)
 	}
@@ -198,8 +194,6 @@ func (l *demoLoad) lastRevision() (revision int64) {
 
 // expected is what the acknowledged writes up to a revision left.
 func (l *demoLoad) expected(revision int64) map[string]demoWrite {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	last := map[string]demoWrite{}
 	for _, w := range l.acknowledged {
 		if w.revision <= revision && w.revision > last[w.key].revision {

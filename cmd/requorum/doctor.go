@@ -177,24 +177,20 @@ func (e *examination) print() error {
 			return err
 		}
 	} else {
-		e.table()
+		for _, c := range e.report.Checks {
+			e.printf("%-8s %s: %s\n", c.Verdict, c.Check, oneLine(c.Text))
+			if c.Next != "" {
+				e.printf("         → %s\n", c.Next)
+			}
+		}
+		for _, c := range e.report.Costs {
+			e.printCost(c)
+		}
 	}
 	if !e.report.OK {
 		return errors.Join(errReported, errors.New("something would fail"))
 	}
 	return nil
-}
-
-func (e *examination) table() {
-	for _, c := range e.report.Checks {
-		e.printf("%-8s %s: %s\n", c.Verdict, c.Check, oneLine(c.Text))
-		if c.Next != "" {
-			e.printf("         → %s\n", c.Next)
-		}
-	}
-	for _, c := range e.report.Costs {
-		e.printCost(c)
-	}
 }
 
 // fitsAgentConfig are the options that do not contradict --agent-config.

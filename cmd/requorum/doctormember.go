@@ -101,7 +101,7 @@ func (e *examination) examineMembership(survey client.Survey) {
 			found = found || m.Err == nil && m.MemberID == info.ID
 		}
 		if !found {
-			missing = append(missing, fmt.Sprintf("%s (%016x)", orNone(info.Name), info.ID))
+			missing = append(missing, fmt.Sprintf("%s (%016x)", cmp.Or(info.Name, "none"), info.ID))
 		}
 	}
 	if len(missing) > 0 {

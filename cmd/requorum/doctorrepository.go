@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,7 +172,7 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, bucket 
 		e.add(checkFail, place, fmt.Sprintf("an object could be overwritten (%v)", err), "use a server with conditional puts")
 	}
 	if got, err := sinks.Get(ctx, s, name, 1<<20); err != nil || !bytes.Equal(got, data) {
-		e.add(checkFail, place, fmt.Sprintf("read: %v", orDiffers(err)), e.nextOfPlace(err))
+		e.add(checkFail, place, fmt.Sprintf("read: %v", cmp.Or(err, errors.New("the bytes are not those that were written"))), e.nextOfPlace(err))
 	}
 	found, err := s.Stat(ctx, name)
 	if err != nil {
@@ -227,13 +229,6 @@ func (e *examination) examineSharing(place string) {
 	}
 }
 
-func orDiffers(err error) error {
-	if err == nil {
-		return errors.New("the bytes are not those that were written")
-	}
-	return err
-}
-
 // examineClock compares an object's time with this host's, before and after it
 // was written. Stores tell whole seconds.
 func (e *examination) examineClock(place string, stored, before, after time.Time) {
@@ -277,15 +272,10 @@ func (e *examination) examineStored(ctx context.Context, s sinks.Sink) {
 		e.failed("backups in "+s.String(), err, e.nextOfPlace(err))
 		return
 	}
-	var newest *snapshot.Manifest
-	for _, m := range catalog.Manifests {
-		if newest == nil || m.Started.After(newest.Started) {
-			newest = m
-		}
-	}
-	if newest == nil {
+	if len(catalog.Manifests) == 0 {
 		return
 	}
+	newest := slices.MaxFunc(catalog.Manifests, func(a, b *snapshot.Manifest) int { return a.Started.Compare(b.Started) })
 	if newest.Object.Encrypted() {
 		e.examineKeys(ctx, repo, newest)
 	}
@@ -319,7 +309,7 @@ func (e *examination) examineKeys(ctx context.Context, repo *repository.Reposito
 			"add encryption.identity-files, or turn these jobs off here and run them on a verifier that holds the identity")
 		return
 	}
-	header, err := readHead(ctx, repo.Sink(), m.Object.Name, m.Object.StoredSize)
+	header, err := readHead(ctx, repo.Sink(), m.Object.Name, min(headSize, m.Object.StoredSize))
 	if err != nil {
 		e.failed(check, err, "look at it with requorum verify: its object may be damaged or gone")
 		return
@@ -341,7 +331,7 @@ func (e *examination) examineKeys(ctx context.Context, repo *repository.Reposito
 const headSize = 256 << 10
 
 func readHead(ctx context.Context, s sinks.Sink, name string, size int64) ([]byte, error) {
-	r, err := s.Open(ctx, name, 0, min(headSize, size))
+	r, err := s.Open(ctx, name, 0, size)
 	if err != nil {
 		return nil, err
 	}
@@ -352,11 +342,8 @@ func readHead(ctx context.Context, s sinks.Sink, name string, size int64) ([]byt
 // scratchDatabases is how many unpacked databases a job has at once.
 const scratchDatabases = 2
 
-// keyBytes is what replaying needs in memory for each key, and replayBytes beside.
-const (
-	keyBytes    = 400
-	replayBytes = 64 << 20
-)
+// replayBytes is what replaying needs in memory beside bytesPerKey.
+const replayBytes = 64 << 20
 
 // examineSpace looks whether the replaying jobs have the room that the newest
 // backup takes, on the disk and in memory.
@@ -377,7 +364,7 @@ func (e *examination) examineSpace(m *snapshot.Manifest) {
 	if m.Keys.Count == nil || !j.Synthetic.Runs() && !j.Prove(report.Replay) {
 		return
 	}
-	memory, limit := *m.Keys.Count*keyBytes+replayBytes, int64(e.agent.Resources.JobMemory)
+	memory, limit := *m.Keys.Count*bytesPerKey+replayBytes, int64(e.agent.Resources.JobMemory)
 	if memory > limit {
 		e.add(checkFail, "resources.job-memory", fmt.Sprintf("replaying %d keys takes about %s, and %s are allowed", *m.Keys.Count, size(memory), size(limit)), fmt.Sprintf("write resources.job-memory: %dMiB, on a host that has them", (memory+memory/4)>>20))
 	}

@@ -54,28 +54,24 @@ func splitEnvironment(value string) []string {
 
 // valuesOf are the texts that a flag has where it takes any.
 func valuesOf(f *pflag.Flag) []string {
-	switch v := f.Value.(type) {
-	case pflag.SliceValue:
-		return v.GetSlice()
-	default:
-		if f.Value.Type() == "string" {
-			return []string{f.Value.String()}
-		}
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return list.GetSlice()
+	}
+	if f.Value.Type() == "string" {
+		return []string{f.Value.String()}
 	}
 	return nil
 }
 
 // setFlag sets a flag, a list from several values.
 func setFlag(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
-	if list, ok := f.Value.(pflag.SliceValue); ok {
-		if len(values) == 1 { // "a,b", as on the command line
-			return flagError(flags.Set(f.Name, values[0]))
-		}
-		f.Changed = true
-		return list.Replace(values)
-	}
-	if len(values) != 1 {
+	list, isList := f.Value.(pflag.SliceValue)
+	switch {
+	case len(values) == 1: // "a,b", as on the command line
+		return flagError(flags.Set(f.Name, values[0]))
+	case !isList:
 		return fmt.Errorf("want one value, not %d", len(values))
 	}
-	return flagError(flags.Set(f.Name, values[0]))
+	f.Changed = true
+	return list.Replace(values)
 }

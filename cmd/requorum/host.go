@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os/signal"
 	"syscall"
 
@@ -31,8 +30,7 @@ host's state folder tells the next one what is done.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// A line that is cut must not end an action half-way.
 			signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
-			logger := slog.New(slog.NewTextHandler(g.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-			return host.Serve(cmd.Context(), g.stdin, g.stdout, host.Options{Version: version, Logger: logger, CheckBase: replaying.CheckBase})
+			return host.Serve(cmd.Context(), g.stdin, g.stdout, host.Options{Version: version, Logger: g.logger(), CheckBase: replaying.CheckBase})
 		},
 	}
 	cmd.AddCommand(newHostMayStartCommand(g))

@@ -51,7 +51,11 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	logs, err := readLogs(ctx, archives, catalog)
 	verdicts, errVerdicts := g.readVerdicts(ctx, r)
 	pins, errPins := r.Pins(ctx)
-	pruned, errPruned := readPruned(ctx, r, catalog)
+	var pruned []string
+	var errPruned error
+	if len(catalog.Incomplete) > 0 {
+		pruned, errPruned = r.PrunedNames(ctx)
+	}
 	ended, errEnded := readEnded(ctx, r, catalog.Timelines)
 	current, errCurrent := currentTimeline(ctx, archives, catalog)
 	errForeign := r.LookForForeign(ctx, foreignListed)
@@ -123,32 +127,7 @@ type incompleteReport struct {
 	Pruned bool `json:"pruned,omitempty"`
 }
 
-// backupOf is a backup's place.
-type backupOf struct {
-	timeline repository.TimelineID
-	id       string
-}
-
-// readPruned finds out which of the backups without a manifest were pruned: they have
-// a record that says so.
-func readPruned(ctx context.Context, r *repository.Repository, c *snapshot.Catalog) (map[backupOf]bool, error) {
-	if len(c.Incomplete) == 0 {
-		return nil, nil
-	}
-	names, err := r.PrunedNames(ctx)
-	if err != nil {
-		return nil, err
-	}
-	pruned := map[backupOf]bool{}
-	for _, name := range names {
-		if t, id, err := repository.ParsePrunedName(name); err == nil { // it was parsed when it was listed
-			pruned[backupOf{t, id}] = true
-		}
-	}
-	return pruned, nil
-}
-
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, ended []repository.Superseded, logs logsReport, verdicts verdict.List, pins []repository.Pin, pruned map[backupOf]bool, current *repository.TimelineID) error {
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, ended []repository.Superseded, logs logsReport, verdicts verdict.List, pins []repository.Pin, pruned []string, current *repository.TimelineID) error {
 	listed := catalogReport{
 		Repository: r.String(), ID: r.ID(), Current: current,
 		Timelines: emptyNotNull(c.Timelines), Superseded: emptyNotNull(ended), Backups: []listedBackup{},
@@ -177,7 +156,7 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, en
 	}
 	damage = append(damage, logs.damage...)
 	for _, full := range c.Incomplete {
-		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, Pruned: pruned[backupOf{full.Timeline, full.ID}]}
+		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, Pruned: slices.Contains(pruned, repository.PrunedName(full.Timeline, full.ID))}
 		for _, o := range full.Objects {
 			one.Bytes += o.Size
 			if o.ModTime.After(one.Newest) {
@@ -242,7 +221,7 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		for _, m := range r.Backups {
 			if m.Timeline == t.ID {
 				out.row(m.ID, when(m.Started), fmt.Sprint(m.Facts.Revision), fmt.Sprint(m.Facts.RaftIndex),
-					m.MadeFrom(), m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), yesNo(m.Object.Encrypted()), m.Proved.String(), pinned(m.Pinned))
+					m.MadeFrom(), m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), map[bool]string{true: "yes", false: "no"}[m.Object.Encrypted()], m.Proved.String(), pinned(m.Pinned))
 			}
 		}
 		if err := out.flush(); err != nil {
@@ -282,13 +261,6 @@ func (r *catalogReport) empty(t repository.TimelineID) bool {
 		!slices.ContainsFunc(r.DamagedLogs, func(d damagedReport) bool { return d.Timeline == t }) &&
 		!slices.ContainsFunc(r.Logs, func(l logReport) bool { return l.Timeline == t }) &&
 		!slices.ContainsFunc(r.Ranges, func(one walreplay.Range) bool { return one.Timeline == t })
-}
-
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
 }
 
 // emptyNotNull keeps JSON lists lists.

@@ -179,7 +179,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitOK
 	case errors.Is(context.Cause(ctx), errInterrupted):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.As(err, &request), errors.As(err, &need), errors.As(err, &source):
+	case errors.As(err, &usage), errors.As(err, &request), errors.As(err, &need), errors.As(err, &source), errors.Is(err, snapshot.ErrAmbiguous):
 		return exitUsage
 	case errors.Is(err, snapshot.ErrIncomplete):
 		return exitIncomplete

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/serve"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // printJSON writes one result as indented JSON, as docs/json.md describes it.
@@ -143,6 +145,19 @@ func (m *meter) update(phase string, done, total int64) { m.tell(phase, done, to
 // count is update for what is counted in pieces, such as entries.
 func (m *meter) count(phase string, done, total int64) {
 	m.tell(phase, done, total, func(n int64) string { return strconv.FormatInt(n, 10) })
+}
+
+// countedPhases are those of a replay and of a verification whose progress is no bytes:
+// entries, or checks.
+var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), string(walreplay.PhaseProve), serve.PhaseServe}
+
+// show is one of both, as the phase is told.
+func (m *meter) show(phase string, done, total int64) {
+	if slices.Contains(countedPhases, phase) {
+		m.count(phase, done, total)
+	} else {
+		m.update(phase, done, total)
+	}
 }
 
 func (m *meter) tell(phase string, done, total int64, amount func(int64) string) {

@@ -80,13 +80,13 @@ func TestHostileListIsNotObeyed(t *testing.T) {
 	// What a server of etcd says of itself, too.
 	require.NoError(t, g.printBackup(&snapshot.Result{Failures: []snapshot.MemberFailure{{Endpoint: "http://e", Member: hostile, Err: errors.New("no")}}}))
 	want()
-	(&examination{globals: g, report: doctorReport{Checks: []checkReport{{Check: hostile}}}}).table()
+	require.NoError(t, (&examination{globals: g, report: doctorReport{Checks: []checkReport{{Check: hostile}}}}).print())
 	want()
-	archiver := newArchiveReporter(g)
+	archiver := &archiveReporter{g: g}
 	for _, say := range []func(){
 		func() { archiver.print(archiveLine{}, hostile) },
 		func() {
-			(&examination{globals: g, report: doctorReport{Checks: []checkReport{{Text: hostile}}}}).table()
+			require.NoError(t, (&examination{globals: g, report: doctorReport{Checks: []checkReport{{Text: hostile}}}}).print())
 		},
 	} {
 		if say(); strings.ContainsRune(out.String(), 0x1b) || strings.Count(out.String(), "\n") != 1 {

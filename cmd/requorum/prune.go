@@ -114,14 +114,6 @@ func forgetTimeline(f *pflag.FlagSet, forget bool, timeline string) (repository.
 	return id, nil
 }
 
-// forgetReport is the JSON form of `requorum prune --forget`.
-type forgetReport struct {
-	DryRun bool              `json:"dry_run"`
-	Forget *retention.Forget `json:"forget"`
-	// Result is nil after a dry run.
-	Result *retention.Result `json:"result,omitempty"`
-}
-
 func (g *globals) forget(ctx context.Context, r *repository.Repository, id repository.TimelineID, dryRun bool) error {
 	plan, err := retention.PlanForget(ctx, r, id, time.Now())
 	if err != nil {
@@ -130,24 +122,13 @@ func (g *globals) forget(ctx context.Context, r *repository.Repository, id repos
 	if plan.Refused != "" {
 		return &retention.RefusedError{Why: plan.Refused}
 	}
-	answer := forgetReport{DryRun: dryRun, Forget: plan}
 	if g.output == "table" {
 		g.printf("%s: %s\n  %s, %s\n", map[bool]string{true: "Would remove", false: "Removes"}[dryRun], plan.Summary, report.Counted(plan.Objects, "object", "objects"), size(plan.Bytes))
 		g.printNotes(plan.Notes)
 	}
-	if !dryRun {
-		result, errExecute := plan.Execute(ctx, r, retention.Options{Logger: g.logger()})
-		answer.Result, err = &result, errExecute
-	}
-	switch {
-	case g.output == "json":
-		return errors.Join(g.printJSON(answer), err)
-	case dryRun:
-		g.printf("Nothing was deleted.\n")
-	default:
-		g.printPruned(*answer.Result)
-	}
-	return err
+	return g.pruned(pruneReport{DryRun: dryRun, Forget: plan}, func() (retention.Result, error) {
+		return plan.Execute(ctx, r, retention.Options{Logger: g.logger()})
+	})
 }
 
 // keepFlags say what to keep.
@@ -184,10 +165,11 @@ func (k *keepFlags) policy(f *pflag.FlagSet) (p retention.Policy, err error) {
 	return p, nil
 }
 
-// pruneReport is the JSON form of `requorum prune`.
+// pruneReport is the JSON form of `requorum prune`, with --forget too.
 type pruneReport struct {
-	DryRun bool            `json:"dry_run"`
-	Plan   *retention.Plan `json:"plan"`
+	DryRun bool              `json:"dry_run"`
+	Plan   *retention.Plan   `json:"plan,omitempty"`
+	Forget *retention.Forget `json:"forget,omitempty"`
 	// Result is nil after a dry run.
 	Result *retention.Result `json:"result,omitempty"`
 }
@@ -198,23 +180,30 @@ func (g *globals) prune(ctx context.Context, r *repository.Repository, policy re
 	if err != nil {
 		return err
 	}
-	report := pruneReport{DryRun: dryRun, Plan: retention.NewPlan(inv, policy, now)}
-	if report.Plan.Refused != "" {
-		return &retention.RefusedError{Why: report.Plan.Refused}
+	plan := retention.NewPlan(inv, policy, now)
+	if plan.Refused != "" {
+		return &retention.RefusedError{Why: plan.Refused}
 	}
 	if g.output == "table" {
-		if err := g.tablePlan(report.Plan, dryRun); err != nil {
+		if err := g.tablePlan(plan, dryRun); err != nil {
 			return err
 		}
 	}
-	if !dryRun {
-		result, errExecute := retention.Execute(ctx, r, report.Plan, o)
+	return g.pruned(pruneReport{DryRun: dryRun, Plan: plan}, func() (retention.Result, error) { return retention.Execute(ctx, r, plan, o) })
+}
+
+// pruned carries out what was planned, and printed, unless that is all that is wanted.
+func (g *globals) pruned(report pruneReport, execute func() (retention.Result, error)) (err error) {
+	if !report.DryRun {
+		result, errExecute := execute()
 		report.Result, err = &result, errExecute
 	}
-	if g.output == "json" {
+	switch {
+	case g.output == "json":
 		return errors.Join(g.printJSON(report), err)
-	}
-	if report.Result != nil {
+	case report.DryRun:
+		g.printf("Nothing was deleted.\n")
+	default:
 		g.printPruned(*report.Result)
 	}
 	return err
@@ -261,9 +250,6 @@ func (g *globals) tablePlan(p *retention.Plan, dryRun bool) error {
 		if !w.From.IsZero() {
 			g.printf("  every point is kept from %s on\n", when(w.From.Add(p.Policy.Grace)))
 		}
-	}
-	if dryRun {
-		g.printf("Nothing was deleted.\n")
 	}
 	return nil
 }

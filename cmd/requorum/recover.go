@@ -27,6 +27,7 @@ type recoverOptions struct {
 	declareDead []string
 	replace     []string
 	members     string
+	change      sources.MembersRequest // what these say of the new members, once they were checked
 
 	write writeFlags
 
@@ -159,21 +160,18 @@ func (o *recoverOptions) check(g *globals) error {
 	if err := o.buildOptions.check(g); err != nil {
 		return err
 	}
-	if _, err := o.change(); err != nil {
+	var err error
+	if o.change, err = o.newMembers(); err != nil {
 		return err
 	}
 	if o.undo {
-		return errors.Join(g.unfit("with --undo: it takes back what was decided", decidingFlags...), o.checkDry())
+		if o.dryRun {
+			return usageError{errors.New("--undo and --dry-run exclude each other: --undo says what it would do, and asks")}
+		}
+		return g.unfit("with --undo: it takes back what was decided", decidingFlags...)
 	}
 	if o.file == "" {
 		return o.checkLocal(g)
-	}
-	return nil
-}
-
-func (o *recoverOptions) checkDry() error {
-	if o.dryRun {
-		return usageError{errors.New("--undo and --dry-run exclude each other: --undo says what it would do, and asks")}
 	}
 	return nil
 }
@@ -212,8 +210,8 @@ func (o *recoverOptions) checkLocal(g *globals) error {
 	return nil
 }
 
-// change is what the options say of the new members.
-func (o *recoverOptions) change() (sources.MembersRequest, error) {
+// newMembers is what the options say of them.
+func (o *recoverOptions) newMembers() (sources.MembersRequest, error) {
 	var r sources.MembersRequest
 	for _, text := range o.replace {
 		old, rest, ok := strings.Cut(text, "=")

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
@@ -43,10 +42,6 @@ func (l *localRecovery) execute(ctx context.Context) error {
 
 // rebuild replays the chosen state.
 func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
-	target, err := l.o.point.target(time.Now())
-	if err != nil {
-		return nil, err
-	}
 	where := map[string]sources.Directories{}
 	for _, s := range l.survivors {
 		if err := restore.CheckMemberIdle(s.DataDir, s.WALDir); err != nil {
@@ -68,7 +63,7 @@ func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error)
 	}
 	opts.CheckBase = replaying.CheckBase
 	req := sources.RebuildRequest{
-		Source: *l.plan.Candidate(l.plan.Chosen).Source, Target: target, Places: where,
+		Source: *l.plan.Candidate(l.plan.Chosen).Source, Target: l.o.point.target, Places: where,
 		Repositories: l.repos.Opened, Identities: l.identities, ScratchDir: opts.ScratchDir, Replay: opts,
 	}
 	image, err := sources.Rebuild(ctx, req)
@@ -115,9 +110,9 @@ func (l *localRecovery) build(ctx context.Context, image *walreplay.Rebuilt) (*r
 	if plan.Path == "" {
 		plan.Recovery = l.decided(plan.Source)
 	}
-	host := l.o.host(l.g)
-	defer host.meter(l.g).finish()
-	result, err := restore.Execute(ctx, plan, image, host.ExecOptions)
+	host, meter := l.o.host(l.g)
+	defer meter.finish()
+	result, err := restore.Execute(ctx, plan, image, host)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +256,8 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 			return result, nil
 		}
 		if !free {
-			if result, err = restore.Execute(ctx, result.Plan, nil, l.o.host(l.g).ExecOptions); err != nil {
+			host, _ := l.o.host(l.g)
+			if result, err = restore.Execute(ctx, result.Plan, nil, host); err != nil {
 				return nil, err
 			}
 		}

@@ -63,7 +63,7 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	req = recovery.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
 		Replay: host.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
-		Force:  o.force, Version: version, Tool: "requorum " + version, Logger: g.logger(),
+		Force:  o.force, Change: o.change, Target: o.point.target, TargetFromNow: strings.HasPrefix(o.point.at, "-"), Version: version, Tool: "requorum " + version, Logger: g.logger(),
 	}
 	if req.Freshness, err = g.freshness(keys.Trust != nil, o.allowRollback); err != nil {
 		return req, err
@@ -71,12 +71,7 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	if o.set.Changed("min-lease-ttl") {
 		req.Replay.MinLeaseTTL = o.point.minLeaseTTL
 	}
-	if req.Change, err = o.change(); err != nil {
-		return req, err
-	}
-	req.TargetFromNow = strings.HasPrefix(o.point.at, "-")
-	req.Target, err = o.point.target(time.Now())
-	return req, err
+	return req, nil
 }
 
 // surveyCluster shows what would be done.
@@ -295,15 +290,7 @@ func (e *rescueEvents) Note(text string) { e.say("note: %s", text) }
 // Warn is never left out.
 func (e *rescueEvents) Warn(text string) {
 	e.meter.finish()
-	e.lines("WARNING: ", text)
-}
-
-// lines writes a text that may have several of them, the later ones below the first.
-func (e *rescueEvents) lines(mark, text string) {
-	for line := range strings.SplitSeq(text, "\n") {
-		fmt.Fprintf(e.g.stderr, "%s%s\n", mark, printable([]any{line})[0])
-		mark = strings.Repeat(" ", len(mark))
-	}
+	printItem(e.g.stderr, "WARNING: ", text)
 }
 
 // Confirm shows what would be done, and asks.
@@ -316,7 +303,7 @@ func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, 
 		if p.Plan.Chosen != "" && !p.Plan.Proven {
 			reasons = append(reasons, "unproven: "+p.Plan.Why)
 		}
-		reasons = slices.Concat(reasons, p.Plan.Doubts(), p.Warnings)
+		reasons = slices.Concat(reasons, p.Plan.Doubts(), p.Plan.Warnings, p.Warnings)
 	default:
 		if err := e.g.printPreview(p); err != nil {
 			return false, err
@@ -324,7 +311,7 @@ func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, 
 		fmt.Fprintln(e.g.stdout)
 	}
 	for _, reason := range reasons {
-		e.lines("", reason)
+		printItem(e.g.stderr, "", reason)
 	}
 	err := e.g.confirm(ctx, e.o, q)
 	if errors.Is(err, errDeclined) {

@@ -76,9 +76,10 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 		return orUnproven(l.plan, g.printRecovery(report, l.intent()), g.unchanged(), blocker)
 	}
 	if g.output != "json" {
-		if err := errors.Join(g.printRecovery(report, l.intent()), g.endOfPlan()); err != nil {
+		if err := g.printRecovery(report, l.intent()); err != nil {
 			return err
 		}
+		fmt.Fprintln(g.stdout)
 	}
 	if blocker != nil {
 		return blocker
@@ -131,7 +132,8 @@ func (l *localRecovery) preflight(ctx context.Context) (*restore.Readiness, erro
 	if plan.NeedsOnly() {
 		return nil, usageError{errors.New("the members share one directory, and all of them are to be built here: put {name} into --data-dir, and into --wal-dir")}
 	}
-	ready, err := plan.Check(ctx, l.o.host(l.g).ExecOptions)
+	host, _ := l.o.host(l.g)
+	ready, err := plan.Check(ctx, host)
 	if err == nil {
 		err = l.o.start.check(ctx, plan, l.o.req.Owner, "")
 	}
@@ -156,20 +158,17 @@ func (l *localRecovery) question() recovery.Question {
 	if l.o.toSnapshot != "" {
 		what = fmt.Sprintf("Write %s from %s?", l.o.toSnapshot, l.plan.Chosen)
 	}
-	return recovery.Question{Text: what, Type: l.typed()}
-}
-
-// typed is what has to be typed where the outcome is unproven: without a cluster
-// file the cluster's name is its ID, or what was chosen where not even that is
-// known.
-func (l *localRecovery) typed() string {
+	q := recovery.Question{Text: what}
+	// Without a cluster file the cluster's name is its ID, or what was chosen where not
+	// even that is known.
 	switch {
 	case l.plan.Proven:
-		return ""
 	case l.plan.ClusterID == 0:
-		return l.plan.Chosen
+		q.Type = l.plan.Chosen
+	default:
+		q.Type = l.plan.ClusterID.String()
 	}
-	return l.plan.ClusterID.String()
+	return q
 }
 
 // here are the members that are built.
@@ -232,30 +231,16 @@ func inside(path, folder string) bool {
 	if err != nil {
 		return false // nothing is in what is not there
 	}
-	for at := realPath(path); ; at = filepath.Dir(at) {
+	at := existing(absolute(path))
+	if real, err := filepath.EvalSymlinks(at); err == nil {
+		at = real
+	}
+	for ; ; at = filepath.Dir(at) {
 		if here, err := os.Stat(at); err == nil && os.SameFile(here, of) {
 			return true
 		}
 		if at == filepath.Dir(at) {
 			return false
 		}
-	}
-}
-
-// realPath is a path without symbolic links, as far as it exists.
-func realPath(path string) string {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return path
-	}
-	rest := ""
-	for at := path; ; at = filepath.Dir(at) {
-		if found, err := filepath.EvalSymlinks(at); err == nil {
-			return filepath.Join(found, rest)
-		}
-		if at == filepath.Dir(at) {
-			return path
-		}
-		rest = filepath.Join(filepath.Base(at), rest)
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,12 +42,6 @@ func (g *globals) unchanged() error {
 		return nil
 	}
 	_, err := fmt.Fprintln(g.stdout, "Nothing was changed.")
-	return err
-}
-
-// endOfPlan parts the plan from what is asked and done.
-func (g *globals) endOfPlan() error {
-	_, err := fmt.Fprintln(g.stdout)
 	return err
 }
 
@@ -103,7 +99,7 @@ func (g *globals) printCandidates(p *sources.Plan) {
 		if c.Rank > 0 {
 			rank = fmt.Sprint(c.Rank)
 		}
-		row := []string{mark + rank, c.Name, madeOf(c), number(c.LastIndex), number(c.LastTerm), revisionsOf(c.Revision), lostOf(c), orDash(c.Time)}
+		row := []string{mark + rank, c.Name, madeOf(c), number(c.LastIndex), number(c.LastTerm), revisionsOf(c.Revision), lostOf(c), cmp.Or(c.Time, "-")}
 		if several {
 			row = slices.Insert(row, 1, number(uint64(c.History)))
 		}
@@ -123,7 +119,10 @@ func (g *globals) printFindings(p *sources.Plan, f *sources.Findings) {
 			g.printf("\n%s, which is chosen:\n", c.Name)
 		}
 		for _, found := range c.Findings {
-			g.printFinding(found)
+			g.printf("  - %s\n", found.Text)
+			if found.Next != "" {
+				g.printf("    next: %s\n", found.Next)
+			}
 		}
 	}
 	if f == nil {
@@ -134,21 +133,14 @@ func (g *globals) printFindings(p *sources.Plan, f *sources.Findings) {
 	}
 }
 
-func (g *globals) printFinding(f sources.Finding) {
-	g.printf("  - %s\n", f.Text)
-	if f.Next != "" {
-		g.printf("    next: %s\n", f.Next)
-	}
-}
-
 // printItem prints one of a list. Where it has several lines, the later ones stand
 // below its first one.
-func (g *globals) printItem(mark, text string) {
-	for i, line := range strings.Split(text, "\n") {
-		if i > 0 {
-			mark = strings.Repeat(" ", len(mark))
-		}
-		g.printf("%s%s\n", mark, line)
+func (g *globals) printItem(mark, text string) { printItem(g.stdout, mark, text) }
+
+func printItem(out io.Writer, mark, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		fmt.Fprintf(out, "%s%s\n", report.Printable(mark), report.Printable(line))
+		mark = strings.Repeat(" ", len(mark))
 	}
 }
 
@@ -186,11 +178,7 @@ func (g *globals) printNewMembers(members []sources.NewMember) {
 	fmt.Fprintln(g.stdout, "\nThe new cluster:")
 	out := newTable(g.stdout, "  MEMBER", "ROLE", "PEER URLS", "IN PLACE OF")
 	for _, m := range members {
-		role := "voter"
-		if m.Learner {
-			role = "learner"
-		}
-		out.row("  "+m.Name, role, strings.Join(m.PeerURLs, ","), orDash(m.Old))
+		out.row("  "+m.Name, roleOf(m.Learner), strings.Join(m.PeerURLs, ","), cmp.Or(m.Old, "-"))
 	}
 	out.flush() //nolint:errcheck // the user's own terminal or pipe
 }
@@ -259,7 +247,7 @@ func lostOf(c *sources.Candidate) string {
 		return report.Counted(int(c.Lost.Entries), "entry", "entries")
 	}
 	short, _, _ := strings.Cut(c.Lost.Text, ";")
-	return orDash(short)
+	return cmp.Or(short, "-")
 }
 
 // revisionsOf are exact, or between two.
@@ -278,13 +266,6 @@ func number(n uint64) string {
 		return "-"
 	}
 	return strconv.FormatUint(n, 10)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // sentence begins with a capital.
@@ -444,7 +425,7 @@ func (g *globals) printHosts(p *recovery.Preview) {
 	}
 	out := newTable(g.stdout, columns...)
 	for _, h := range p.Hosts {
-		cells := []string{"  " + h.Member, h.Address, orDash(string(h.Kind)), h.Word(), orDash(h.DataDir)}
+		cells := []string{"  " + h.Member, h.Address, cmp.Or(string(h.Kind), "-"), h.Word(), cmp.Or(h.DataDir, "-")}
 		if asked {
 			cells = append(cells, h.RepositoriesWord())
 		}
@@ -500,7 +481,7 @@ func hostIntent(p *recovery.Preview) []string {
 		}
 		for _, m := range p.Members {
 			if m.Name == h.Member || m.Old == h.Member {
-				steps = append(steps, "set aside what is in "+orNone(h.DataDir), "rebuild "+m.Name, "start it")
+				steps = append(steps, "set aside what is in "+cmp.Or(h.DataDir, "none"), "rebuild "+m.Name, "start it")
 			}
 		}
 		switch {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -48,11 +47,7 @@ func (l *localRecovery) survey(ctx context.Context) error {
 	if err := l.checkSurvivors(); err != nil {
 		return err
 	}
-	target, err := l.o.point.target(time.Now())
-	if err != nil {
-		return err
-	}
-	l.plan, err = sources.Decide(l.findings, sources.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: target, SourceVersion: l.o.point.sourceVersion})
+	l.plan, err = sources.Decide(l.findings, sources.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: l.o.point.target, SourceVersion: l.o.point.sourceVersion})
 	if err == nil {
 		err = l.chooseMembers()
 	}
@@ -122,11 +117,8 @@ func (l *localRecovery) chooseMembers() error {
 		}
 		return nil
 	}
-	change, err := o.change()
-	if err != nil {
-		return err
-	}
-	if l.members, err = l.plan.NewMembers(change); err != nil {
+	var err error
+	if l.members, err = l.plan.NewMembers(o.change); err != nil {
 		return err
 	}
 	o.req.InitialCluster = sources.InitialCluster(l.members)

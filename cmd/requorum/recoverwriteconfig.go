@@ -147,14 +147,13 @@ func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error
 	for i, a := range answers {
 		h := cfg.Hosts[i]
 		done.Hosts = append(done.Hosts, writtenHost{h.Member, strings.Join(h.Command(), " ")})
-		switch {
-		case a.err != nil:
+		if a.err != nil {
 			done.Silent = append(done.Silent, h.Member)
 			g.note("%v", a.err)
-		default:
-			for _, fault := range a.Faults {
-				g.note("host of member %s: %s", h.Member, fault)
-			}
+			continue
+		}
+		for _, fault := range a.Faults {
+			g.note("host of member %s: %s", h.Member, fault)
 		}
 	}
 	if g.output == "json" {

@@ -101,11 +101,13 @@ var repositoryFlags = []string{"repo", "timeline", "record", "identity", "passph
 
 // check refuses options that do not go together, before anything is read.
 func (o *restoreOptions) check(g *globals, args []string) (err error) {
-	if o.file != "" && len(args) > 0 {
+	switch {
+	case o.file != "" && len(args) > 0:
 		return usageError{errors.New("--file stands alone: without an ID")}
-	}
-	if o.fromDir != "" && len(args) > 0 {
+	case o.fromDir != "" && len(args) > 0:
 		return usageError{errors.New("--from-data-dir stands alone: without an ID")}
+	case strings.Contains(o.file, "://"):
+		return usageError{fmt.Errorf("--file %s: want the path of a file, not a URL", o.file)}
 	}
 	if o.file != "" {
 		err = g.unfit("with --file", slices.Concat(repositoryFlags, targetFlags, replayFlags, []string{"at-nearest", "from-data-dir", "wal-dir-source"})...)
@@ -143,10 +145,10 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 			return src.nameOlder(ctx, g, err)
 		}
 	}
-	host := o.host(g)
+	host, meter := o.host(g)
 	if src.needsRebuild(o, planned) {
 		// What is refused is refused before hours of replay.
-		if err := o.checkAhead(ctx, src, planned, host.ExecOptions); err != nil {
+		if err := o.checkAhead(ctx, src, planned, host); err != nil {
 			return err
 		}
 		if err := src.rebuild(ctx, g, o, planned); err != nil {
@@ -160,10 +162,7 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		}
 	}
 	if o.dryRun {
-		ready, err := plan.Check(ctx, host.ExecOptions)
-		if plan.Path != "" {
-			return errors.Join(g.printFilePlan(plan, ready, src.pointReport()), err)
-		}
+		ready, err := plan.Check(ctx, host)
 		err = errors.Join(g.printPlan(plan, ready, src.pointReport()), err)
 		g.printPlanFile(o)
 		return err
@@ -174,8 +173,7 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if err := o.start.check(ctx, plan, o.req.Owner, o.name); err != nil {
 		return err
 	}
-	meter := host.meter(g)
-	result, err := restore.Execute(ctx, plan, src.image, host.ExecOptions)
+	result, err := restore.Execute(ctx, plan, src.image, host)
 	meter.finish()
 	if err != nil {
 		return src.nameOlder(ctx, g, err)
@@ -261,10 +259,12 @@ func (o *restoreOptions) checkAlone(src *restoreSource) error {
 // newPlan plans, and writes nothing.
 func (o *restoreOptions) newPlan(ctx context.Context, src *restoreSource) (*restore.Plan, error) {
 	req := o.forAll(o.toSnapshot)
-	req.Image, req.Repository, req.BackupID, req.HighestKnownRevision = src.image, src.url(), src.backupID(), src.highest
-	req.Target, req.Notes = src.target, src.notes
+	req.Image, req.HighestKnownRevision, req.Target, req.Notes = src.image, src.highest, src.target, src.notes
+	if src.repo != nil {
+		req.Repository = src.repo.String()
+	}
 	if src.manifest != nil {
-		req.Timeline = src.manifest.Timeline
+		req.BackupID, req.Timeline = src.manifest.ID, src.manifest.Timeline
 	}
 	if o.plan == "" {
 		req.Only = o.name
@@ -305,7 +305,9 @@ type restoreReport struct {
 // planReport is the JSON form of `requorum restore --dry-run`.
 type planReport struct {
 	Plan *restore.Plan      `json:"plan"`
-	Host *restore.Readiness `json:"host"`
+	Host *restore.Readiness `json:"host,omitempty"`
+	// FileSystems take the place of Host with --to-snapshot.
+	FileSystems []restore.FileSystem `json:"file_systems,omitempty"`
 	// Point is what the target came to; nil where no point was asked for.
 	Point *pointReport `json:"point,omitempty"`
 }
@@ -344,39 +346,41 @@ func (s *restoreSource) pointReport() *pointReport {
 	return r
 }
 
-func (g *globals) printPoint(r *pointReport) {
-	if r == nil {
-		return
-	}
-	least := ""
-	if !r.RevisionExact {
-		least = "at least "
-	}
-	g.printf("Target %s: raft index %d, revision %s%d", r.Target, r.Index, least, r.Revision)
-	if r.Time != "" {
-		g.printf(", written %s", r.Time)
-	}
-	g.printf("\n  from %s at raft index %d and %d entries of the log\n", r.Base, r.BaseIndex, r.Entries)
-	if r.Rebuilt {
-		fmt.Fprintln(g.stdout, "  (replayed in a scratch folder to find out, and removed)")
-	}
-}
-
 func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *pointReport) error {
 	if g.output == "json" {
-		return g.printJSON(planReport{p, host, point})
+		r := planReport{Plan: p, Host: host, Point: point}
+		if p.Path != "" {
+			r.Host, r.FileSystems = nil, host.FileSystems
+		}
+		return g.printJSON(r)
 	}
-	f := p.Source.Facts
-	if point != nil && !point.Rebuilt && point.Entries > 0 {
+	f, least := p.Source.Facts, ""
+	if point != nil && !point.RevisionExact {
+		least = "at least "
+	}
+	if p.Path != "" {
+		g.printf("Would write %s at revision %s%d to %s\n", p.Source.Name, least, f.Revision, p.Path)
+	} else if point != nil && !point.Rebuilt && point.Entries > 0 {
 		g.printf("Would restore %s\n  database of up to about %s\n", p.Source.Name, size(p.Source.Size))
 	} else {
 		g.printf("Would restore %s\n  revision %d, raft index %d, database %s\n", p.Source.Name, f.Revision, f.RaftIndex, size(p.Source.Size))
 	}
-	g.printPoint(point)
-	g.printf("into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
-	g.printMembers(p.Members)
+	if point != nil {
+		g.printf("Target %s: raft index %d, revision %s%d", point.Target, point.Index, least, point.Revision)
+		if point.Time != "" {
+			g.printf(", written %s", point.Time)
+		}
+		g.printf("\n  from %s at raft index %d and %d entries of the log\n", point.Base, point.BaseIndex, point.Entries)
+		if point.Rebuilt {
+			fmt.Fprintln(g.stdout, "  (replayed in a scratch folder to find out, and removed)")
+		}
+	}
+	if p.Path == "" {
+		g.printf("into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
+		g.printMembers(p.Members)
+	}
 	g.printPlannedBump(p.Bump, point)
-	if host != nil {
+	if host != nil && p.Path == "" {
 		g.printReadiness("", host)
 	}
 	g.printNotes(p.Notes)
@@ -415,14 +419,12 @@ func (g *globals) printPlanFile(o *restoreOptions) {
 func (g *globals) printMembers(members []restore.Member) {
 	out := newTable(g.stdout, "  MEMBER", "ID", "PEER URLS", "ROLE", "DATA DIRECTORY")
 	for _, m := range members {
-		role := "voter"
-		if m.Learner {
-			role = "learner"
-		}
-		out.row("  "+m.Name, m.ID.String(), strings.Join(m.PeerURLs, ","), role, m.DataDir)
+		out.row("  "+m.Name, m.ID.String(), strings.Join(m.PeerURLs, ","), roleOf(m.Learner), m.DataDir)
 	}
 	out.flush() //nolint:errcheck // the user's own terminal or pipe
 }
+
+func roleOf(learner bool) string { return map[bool]string{true: "learner", false: "voter"}[learner] }
 
 func (g *globals) printBump(b *restore.Bump) {
 	if b != nil {
@@ -507,31 +509,6 @@ func (g *globals) printStart(r *restore.Result) {
 	for _, m := range r.Members {
 		g.printf("  etcd %s\n", strings.Join(m.Flags, " "))
 	}
-}
-
-// snapshotFileReport is the JSON form of `requorum restore --to-snapshot
-// --dry-run`.
-type snapshotFileReport struct {
-	Plan *restore.Plan        `json:"plan"`
-	Host []restore.FileSystem `json:"file_systems"`
-	// Point is what the target came to; nil where no point was asked for.
-	Point *pointReport `json:"point,omitempty"`
-}
-
-// printFilePlan prints what would be written.
-func (g *globals) printFilePlan(p *restore.Plan, host *restore.Readiness, point *pointReport) error {
-	if g.output == "json" {
-		return g.printJSON(snapshotFileReport{p, host.FileSystems, point})
-	}
-	least := ""
-	if point != nil && !point.RevisionExact {
-		least = "at least "
-	}
-	g.printf("Would write %s at revision %s%d to %s\n", p.Source.Name, least, p.Source.Facts.Revision, p.Path)
-	g.printPoint(point)
-	g.printPlannedBump(p.Bump, point)
-	g.printNotes(p.Notes)
-	return g.unchanged()
 }
 
 // printSnapshotFile says what was written.

@@ -62,7 +62,7 @@ var memberFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cl
 
 // check refuses what cannot be meant, before anything is read.
 func (o *buildOptions) check(g *globals) error {
-	if _, err := o.point.target(time.Now()); err != nil {
+	if err := o.point.check(time.Now()); err != nil {
 		return err
 	}
 	if !o.start.start {
@@ -222,13 +222,7 @@ func (o *buildOptions) replayOptions(g *globals, plan *restore.Plan, meter *mete
 	return walreplay.Options{
 		Engine: o.point.engine, ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
 		CheckpointHashes: o.point.hashCheck(),
-		Progress: func(p walreplay.Phase, done, total int64) {
-			if p == walreplay.PhaseBase {
-				meter.update(string(p), done, total)
-				return
-			}
-			meter.count(string(p), done, total)
-		},
+		Progress:         func(p walreplay.Phase, done, total int64) { meter.show(string(p), done, total) },
 	}, nil
 }
 
@@ -398,18 +392,13 @@ func (s *restoreSource) rebuild(ctx context.Context, g *globals, o *restoreOptio
 	return nil
 }
 
-// hostOptions are how a plan is carried out here.
-type hostOptions struct{ restore.ExecOptions }
-
-func (o *buildOptions) host(g *globals) *hostOptions {
-	return &hostOptions{restore.ExecOptions{Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner, Logger: g.logger()}}
-}
-
-// meter shows the progress.
-func (h *hostOptions) meter(g *globals) *meter {
+// host is how a plan is carried out here, with a meter that shows the progress.
+func (o *buildOptions) host(g *globals) (restore.ExecOptions, *meter) {
 	m := g.newMeter()
-	h.Progress = func(p restore.Progress) { m.update(string(p.Phase), p.Done, p.Total) }
-	return m
+	return restore.ExecOptions{
+		Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner, Logger: g.logger(),
+		Progress: func(p restore.Progress) { m.update(string(p.Phase), p.Done, p.Total) },
+	}, m
 }
 
 // replayPhases are how long a replay took, if there was one, before the phases of the

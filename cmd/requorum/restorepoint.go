@@ -23,6 +23,7 @@ type pointOptions struct {
 	index        uint64
 	before       string
 	beforePrefix string
+	target       walreplay.Target // what these choose, once they were checked
 
 	scratchDir             string
 	minLeaseTTL            time.Duration
@@ -90,16 +91,16 @@ func (o *pointOptions) asked() string {
 	return text
 }
 
-// target is the point that the flags choose, the end of the log without any.
-func (o *pointOptions) target(now time.Time) (t walreplay.Target, err error) {
-	names := o.given()
+// check reads the point that the flags choose, the end of the log without any.
+func (o *pointOptions) check(now time.Time) (err error) {
+	names, t := o.given(), &o.target
 	switch {
 	case len(names) > 1:
-		return t, usageError{fmt.Errorf("--%s exclude each other: one point can be restored", strings.Join(names, " and --"))}
+		return usageError{fmt.Errorf("--%s exclude each other: one point can be restored", strings.Join(names, " and --"))}
 	case o.nearest && !o.set.Changed("at"):
-		return t, usageError{errors.New("--at-nearest is for --at")}
+		return usageError{errors.New("--at-nearest is for --at")}
 	case len(names) == 0:
-		return t, nil
+		return nil
 	}
 	switch names[0] {
 	case "latest":
@@ -107,30 +108,30 @@ func (o *pointOptions) target(now time.Time) (t walreplay.Target, err error) {
 			err = errors.New("--latest=false: give the point that is wanted instead")
 		}
 	case "at":
-		t = walreplay.Target{Kind: walreplay.AtTime, Nearest: o.nearest}
+		*t = walreplay.Target{Kind: walreplay.AtTime, Nearest: o.nearest}
 		t.Time, err = parseInstant(o.at, now)
 	case "revision":
-		t = walreplay.Target{Kind: walreplay.AtRevision, Revision: o.revision}
+		*t = walreplay.Target{Kind: walreplay.AtRevision, Revision: o.revision}
 		if o.revision < 1 {
 			err = fmt.Errorf("--revision %d: want 1 or more", o.revision)
 		}
 	case "index":
-		t = walreplay.Target{Kind: walreplay.AtIndex, Index: o.index}
+		*t = walreplay.Target{Kind: walreplay.AtIndex, Index: o.index}
 		if o.index < 1 {
 			err = errors.New("--index 0: want 1 or more")
 		}
 	case "before":
-		t = walreplay.Target{Kind: walreplay.BeforeKey, Key: o.before}
+		*t = walreplay.Target{Kind: walreplay.BeforeKey, Key: o.before}
 		if o.before == "" {
 			err = errors.New("--before wants a key")
 		}
 	case "before-prefix":
-		t = walreplay.Target{Kind: walreplay.BeforePrefix, Key: o.beforePrefix}
+		*t = walreplay.Target{Kind: walreplay.BeforePrefix, Key: o.beforePrefix}
 	}
 	if err != nil {
-		return t, usageError{err}
+		return usageError{err}
 	}
-	return t, nil
+	return nil
 }
 
 // parseInstant reads a point in time: of RFC 3339, without a zone in this

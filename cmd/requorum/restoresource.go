@@ -63,20 +63,6 @@ func (s *restoreSource) closeRebuilt() error {
 	return err
 }
 
-func (s *restoreSource) url() string {
-	if s.repo == nil {
-		return ""
-	}
-	return s.repo.String()
-}
-
-func (s *restoreSource) backupID() string {
-	if s.manifest == nil {
-		return ""
-	}
-	return s.manifest.ID
-}
-
 // openSource finds what to restore from, and the point to restore. A plan that
 // was read names both itself; its repository or directory may be reached by
 // another name from here.
@@ -144,10 +130,7 @@ func (g *globals) openDataDir(ctx context.Context, o *restoreOptions, plan *rest
 			err = usageError{fmt.Errorf("plan %s was made from %s, not from a data directory with its log: leave --from-data-dir out", plan.ID, plan.Source.Name)}
 		}
 	} else {
-		var t walreplay.Target
-		if t, err = o.point.target(time.Now()); err == nil {
-			err = s.resolve(ctx, g, o, t, "")
-		}
+		err = s.resolve(ctx, g, o, o.point.target, "")
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -157,10 +140,7 @@ func (g *globals) openDataDir(ctx context.Context, o *restoreOptions, plan *rest
 
 // find finds the backup and the point in a repository.
 func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions, args []string, plan *restore.Plan) (err error) {
-	target, err := o.point.target(time.Now())
-	if err != nil {
-		return err
-	}
+	target := o.point.target
 	named := len(args) > 0 && args[0] != snapshot.Latest
 	archives := walreplay.NewArchives(s.repo, s.identities...)
 	var timeline repository.TimelineID
@@ -379,7 +359,7 @@ func (s *restoreSource) nameParent(ctx context.Context, err error, t walreplay.T
 	}
 	seen := []repository.TimelineID{timeline}
 	for {
-		branch := s.branch(timeline)
+		branch := s.timeline(timeline).Parent
 		if branch == nil || slices.Contains(seen, branch.Timeline) {
 			return err
 		}
@@ -397,20 +377,18 @@ func (s *restoreSource) nameParent(ctx context.Context, err error, t walreplay.T
 
 // predates tells of a time before a timeline was opened that goes on from another one.
 func (s *restoreSource) predates(t walreplay.Target, timeline repository.TimelineID) bool {
-	return t.Kind == walreplay.AtTime && slices.ContainsFunc(s.catalog.Timelines, func(o repository.Timeline) bool {
-		return o.ID == timeline && o.Parent != nil && t.Time.Before(o.Created)
-	})
+	of := s.timeline(timeline)
+	return t.Kind == walreplay.AtTime && of.Parent != nil && t.Time.Before(of.Created)
 }
 
-// branch is where a timeline leaves the one that it goes on from; nil where there is
-// none.
-func (s *restoreSource) branch(of repository.TimelineID) *repository.Branch {
+// timeline is the one of that ID; a zero one where there is none.
+func (s *restoreSource) timeline(id repository.TimelineID) (none repository.Timeline) {
 	for _, t := range s.catalog.Timelines {
-		if t.ID == of {
-			return t.Parent
+		if t.ID == id {
+			return t
 		}
 	}
-	return nil
+	return none
 }
 
 // inParent says what the parent has of a point, and whether it has it; nothing where
@@ -457,9 +435,5 @@ func findBackup(ctx context.Context, r *walreplay.Archives, args []string, timel
 	if len(args) > 0 {
 		ref = args[0]
 	}
-	m, c, err := r.Find(ctx, ref, timeline)
-	if errors.Is(err, snapshot.ErrAmbiguous) {
-		err = usageError{err}
-	}
-	return m, c, err
+	return r.Find(ctx, ref, timeline)
 }

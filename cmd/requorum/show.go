@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,18 +99,16 @@ func (g *globals) showManifest(r *repository.Repository, shown showReport) error
 	if m.Barrier != nil {
 		out.row("Barrier", fmt.Sprintf("index %d, revision %d (%s)", m.Barrier.RaftIndex, m.Barrier.Revision, m.Barrier.Method))
 	}
-	out.row("etcd", fmt.Sprintf("%s; cluster version %s, storage version %s", m.Source.Version, orNone(m.Facts.ClusterVersion), orNone(m.Facts.StorageVersion)))
+	out.row("etcd", fmt.Sprintf("%s; cluster version %s, storage version %s", m.Source.Version, cmp.Or(m.Facts.ClusterVersion, "none"), cmp.Or(m.Facts.StorageVersion, "none")))
 	showSource(out, m)
-	for i, member := range m.Facts.Members {
-		label := ""
-		if i == 0 {
-			label = "Members"
-		}
+	label := "Members"
+	for _, member := range m.Facts.Members {
 		role := ""
 		if member.IsLearner {
 			role = " (learner)"
 		}
-		out.row(label, fmt.Sprintf("%s %s %s%s", member.ID, orNone(member.Name), strings.Join(member.PeerURLs, ","), role))
+		out.row(label, fmt.Sprintf("%s %s %s%s", member.ID, cmp.Or(member.Name, "none"), strings.Join(member.PeerURLs, ","), role))
+		label = ""
 	}
 	for _, a := range m.Facts.Alarms {
 		out.row("Alarm", fmt.Sprintf("%s on %s", a.Type, a.MemberID))
@@ -123,12 +122,10 @@ func (g *globals) showManifest(r *repository.Repository, shown showReport) error
 	if p := shown.Pinned; p != nil {
 		out.row("Pinned", when(p.Created)+because(p.Reason))
 	}
-	for i, c := range m.Attachments {
-		label := ""
-		if i == 0 {
-			label = "Attachments"
-		}
-		out.row(label, fmt.Sprintf("%s: %s, %s, from %s", c.Name, report.Counted(c.Files, "file", "files"), size(c.Bytes), orNone(c.Host)))
+	label = "Attachments"
+	for _, c := range m.Attachments {
+		out.row(label, fmt.Sprintf("%s: %s, %s, from %s", c.Name, report.Counted(c.Files, "file", "files"), size(c.Bytes), cmp.Or(c.Host, "none")))
+		label = ""
 	}
 	for _, recipient := range m.Object.Recipients {
 		out.row("Encrypted to", recipient)
@@ -144,7 +141,7 @@ func (g *globals) showManifest(r *repository.Repository, shown showReport) error
 // showSource says where the bytes came from.
 func showSource(out *table, m *snapshot.Manifest) {
 	if !m.Synthetic() {
-		out.row("Read from", fmt.Sprintf("%s (%s, %s)", orNone(m.Source.Name), m.Source.MemberID, m.Source.Endpoint))
+		out.row("Read from", fmt.Sprintf("%s (%s, %s)", cmp.Or(m.Source.Name, "none"), m.Source.MemberID, m.Source.Endpoint))
 		return
 	}
 	s := m.Synthesis
@@ -189,11 +186,4 @@ func hashOr(h snapshot.HashKV) string {
 		return "none: " + h.Obtained
 	}
 	return fmt.Sprintf("%d at revision %d, compacted %d (%s)", h.Hash, h.Revision, h.CompactedRevision, h.Obtained)
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }

@@ -262,12 +262,8 @@ func (c *signedCopy) one(ctx context.Context, o sinks.Object) error {
 
 func (c *signedCopy) copy(ctx context.Context, o sinks.Object) (isDocument bool, err error) {
 	if _, err := repository.ParseSegmentName(o.Name); err == nil {
-		r, err := c.from.Sink().Open(ctx, o.Name, 0, min(o.Size, segment.HeaderSize))
-		if err != nil {
-			return true, err
-		}
-		block, err := io.ReadAll(r)
-		if err = errors.Join(err, r.Close()); err == nil {
+		block, err := readHead(ctx, c.from.Sink(), o.Name, min(o.Size, segment.HeaderSize))
+		if err == nil {
 			block, err = segment.SignHeader(c.from, c.into, o.Name, block)
 		}
 		if err != nil || c.out.DryRun {

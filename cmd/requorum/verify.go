@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -88,9 +87,6 @@ level finds what.
 	return cmd
 }
 
-// countedPhases are those whose progress is no bytes: entries, or checks.
-var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), serve.PhaseServe}
-
 // verify runs the command. The report for a CI system is written however it ends.
 func (g *globals) verify(ctx context.Context, o *verifyOptions, args []string) error {
 	file, err := o.openJUnit()
@@ -117,13 +113,7 @@ func (g *globals) prove(ctx context.Context, o *verifyOptions, args []string) (*
 	}
 	meter := g.newMeter()
 	defer meter.finish()
-	req.Progress = func(phase string, done, total int64) {
-		if slices.Contains(countedPhases, phase) {
-			meter.count(phase, done, total)
-			return
-		}
-		meter.update(phase, done, total)
-	}
+	req.Progress = meter.show
 	switch {
 	case o.file != "":
 		r, err := verify.File(ctx, o.file, req)
@@ -153,9 +143,6 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 		return nil, nil, err
 	}
 	r, err := verify.Repository(ctx, repo, req)
-	if errors.Is(err, snapshot.ErrAmbiguous) {
-		err = usageError{err}
-	}
 	if err != nil {
 		return nil, nil, orRollback(err)
 	}
@@ -177,7 +164,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 
 // check refuses options that do not go together.
 func (o *verifyOptions) check(g *globals, args []string) error {
-	ofRepository := []string{"repo", "timeline", "no-verdict", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
+	ofRepository := append([]string{"no-verdict", "dry-run"}, repositoryFlags...)
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
 		if s.path == "" {
 			continue
@@ -243,9 +230,6 @@ func newDrillMembersCommand(g *globals) *cobra.Command {
 // showVerifyPlan prints what would be read.
 func (g *globals) showVerifyPlan(ctx context.Context, repo *repository.Repository, req verify.Request) error {
 	p, err := verify.PlanRepository(ctx, repo, req)
-	if errors.Is(err, snapshot.ErrAmbiguous) {
-		err = usageError{err}
-	}
 	if err != nil {
 		return err
 	}
@@ -320,13 +304,10 @@ func (p *provedReport) rows(out *table) {
 		out.row("Proved", "no: 'requorum verify' proves it")
 		return
 	}
-	text := fmt.Sprintf("%s, by verdict %d of %s", p, p.Verdict, when(p.Finished))
-	out.row("Proved", text)
-	for i, phase := range p.Phases {
-		label := ""
-		if i == 0 {
-			label = "Measured"
-		}
+	out.row("Proved", fmt.Sprintf("%s, by verdict %d of %s", p, p.Verdict, when(p.Finished)))
+	label := "Measured"
+	for _, phase := range p.Phases {
 		out.row(label, fmt.Sprintf("%s: %s", phase.Name, took(phase.Took)))
+		label = ""
 	}
 }

@@ -214,9 +214,6 @@ func lowest(p *sources.Plan, a asked) int64 {
 }
 
 func (d *coordinator) warnings(p *Preview) {
-	if p.Plan != nil {
-		p.Warnings = append(p.Warnings, p.Plan.Warnings...)
-	}
 	for _, h := range d.hosts {
 		if h.passedBy() && p.Plan != nil && len(p.Plan.Members) > 0 && !slices.ContainsFunc(p.Plan.Members, func(m snapshot.Member) bool { return m.Name == h.Member }) {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is declared dead, and was no member of the cluster that was found: take it out of the cluster file unless it is to come back", h.Member))

@@ -49,8 +49,8 @@ type Preview struct {
 	Blockers []string `json:"blockers,omitempty"`
 	// Unnamed says that naming members would end all blockers.
 	Unnamed  bool     `json:"unnamed,omitempty"`
-	Warnings []string `json:"warnings,omitempty"`
-	Next     []string `json:"next,omitempty"` // steps for the operator once it is done
+	Warnings []string `json:"warnings,omitempty"` // beside those of Plan
+	Next     []string `json:"next,omitempty"`     // steps for the operator once it is done
 }
 
 // HostState is one host of the cluster file.
