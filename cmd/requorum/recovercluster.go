@@ -177,13 +177,11 @@ func (g *globals) confirm(ctx context.Context, o *recoverOptions, q recovery.Que
 		}
 		return usageError{errors.New("nobody is there to ask: give --yes")}
 	}
-	want := "yes"
+	want, lost := cmp.Or(q.Type, "yes"), ""
 	if q.Type != "" {
-		want = q.Type
-		g.prompt("%s Acknowledged writes may be lost. Type %s to go on: ", q.Text, q.Type)
-	} else {
-		g.prompt("%s Type yes to go on: ", q.Text)
+		lost = "Acknowledged writes may be lost. "
 	}
+	fmt.Fprintf(g.stderr, "%s %sType %s to go on: ", printable([]any{q.Text, lost, want})...)
 	answer, err := readLine(ctx, file)
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
@@ -192,11 +190,6 @@ func (g *globals) confirm(ctx context.Context, o *recoverOptions, q recovery.Que
 		return errDeclined
 	}
 	return nil
-}
-
-// prompt writes to standard error, beside what is printed.
-func (g *globals) prompt(format string, args ...any) {
-	fmt.Fprintf(g.stderr, format, printable(args)...)
 }
 
 // readLine reads an answer, or gives up with the context.

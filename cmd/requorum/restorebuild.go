@@ -219,9 +219,13 @@ func (o *buildOptions) replayOptions(g *globals, plan *restore.Plan, meter *mete
 	if err != nil {
 		return walreplay.Options{}, err
 	}
+	hashes := walreplay.CheckpointHashesAtEnd // which costs nothing
+	if o.point.ignoreCheckpointHashes {
+		hashes = walreplay.NoCheckpointHashes
+	}
 	return walreplay.Options{
 		Engine: o.point.engine, ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
-		CheckpointHashes: o.point.hashCheck(),
+		CheckpointHashes: hashes,
 		Progress:         func(p walreplay.Phase, done, total int64) { meter.show(string(p), done, total) },
 	}, nil
 }

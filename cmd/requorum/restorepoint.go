@@ -56,14 +56,6 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	replayEngineVar(f, &o.engine)
 }
 
-// hashCheck compares what costs nothing, unless that is not wanted.
-func (o *pointOptions) hashCheck() walreplay.HashCheck {
-	if o.ignoreCheckpointHashes {
-		return walreplay.NoCheckpointHashes
-	}
-	return walreplay.CheckpointHashesAtEnd
-}
-
 // given are the flags that choose a point.
 func (o *pointOptions) given() []string {
 	var names []string

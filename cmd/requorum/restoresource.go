@@ -194,9 +194,9 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	if named {
 		return s.resolve(ctx, g, o, target, s.manifest.ID)
 	}
-	here := target
-	if o.timeline == "" && s.predates(target, timeline) {
-		here.Nearest = false // what is nearest lies in another timeline
+	here, of := target, s.timeline(timeline)
+	if o.timeline == "" && target.Kind == walreplay.AtTime && of.Parent != nil && target.Time.Before(of.Created) {
+		here.Nearest = false // what is nearest lies in another timeline: this one goes on from it
 	}
 	return s.nameParent(ctx, s.resolve(ctx, g, o, here, ""), target, timeline)
 }
@@ -373,12 +373,6 @@ func (s *restoreSource) nameParent(ctx context.Context, err error, t walreplay.T
 		timeline = branch.Timeline
 		seen = append(seen, timeline)
 	}
-}
-
-// predates tells of a time before a timeline was opened that goes on from another one.
-func (s *restoreSource) predates(t walreplay.Target, timeline repository.TimelineID) bool {
-	of := s.timeline(timeline)
-	return t.Kind == walreplay.AtTime && of.Parent != nil && t.Time.Before(of.Created)
 }
 
 // timeline is the one of that ID; a zero one where there is none.
