@@ -140,9 +140,9 @@ func holds(t *testing.T, s sinks.Sink, name string, want []byte) {
 func absent(t *testing.T, s sinks.Sink, name string) {
 	t.Helper()
 	_, err := s.Stat(t.Context(), name)
-	is(t, "stat "+name, err, sinks.ErrNotFound)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "stat "+name)
 	_, err = read(t.Context(), s, name, 0, -1)
-	is(t, "open "+name, err, sinks.ErrNotFound)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "open "+name)
 	if names := list(t, s, "", ""); slices.Contains(names, name) {
 		t.Errorf("%s is listed among %q", name, names)
 	}
@@ -165,18 +165,6 @@ func abridge(data []byte) string {
 	return fmt.Sprintf("%d bytes, %x…", len(data), data[:8])
 }
 
-// is fails the test unless err is want.
-func is(t testing.TB, what string, err, want error) {
-	t.Helper()
-	require.ErrorIs(t, err, want, what)
-}
-
-// refused fails the test when there is no error.
-func refused(t testing.TB, what string, err error) {
-	t.Helper()
-	require.Error(t, err, "%s: no error", what)
-}
-
 // soon is how long a call may take to notice that its context has ended.
 const soon = 10 * time.Second
 
@@ -186,22 +174,22 @@ func cancelledCalls(t *testing.T, s sinks.Sink, _ Options) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := sinks.Put(ctx, s, "new", []byte("data"), sinks.CreateOptions{})
-	is(t, "put", err, context.Canceled)
+	require.ErrorIs(t, err, context.Canceled, "put")
 	_, err = read(ctx, s, "there", 0, -1)
-	is(t, "open and read", err, context.Canceled)
+	require.ErrorIs(t, err, context.Canceled, "open and read")
 	_, err = s.Stat(ctx, "there")
-	is(t, "stat", err, context.Canceled)
-	is(t, "delete", s.Delete(ctx, "there"), context.Canceled)
+	require.ErrorIs(t, err, context.Canceled, "stat")
+	require.ErrorIs(t, s.Delete(ctx, "there"), context.Canceled, "delete")
 	err = nil
 	for _, e := range s.List(ctx, "", "") {
 		err = e
 	}
-	is(t, "list", err, context.Canceled)
+	require.ErrorIs(t, err, context.Canceled, "list")
 
 	w := create(t.Context(), t, s, "new")
 	write(t, w, []byte("data"))
 	_, err = w.Commit(ctx)
-	is(t, "commit", err, context.Canceled)
+	require.ErrorIs(t, err, context.Canceled, "commit")
 	require.NoError(t, w.Abort(), "abort after a cancelled commit")
 	absent(t, s, "new")
 	holds(t, s, "there", []byte("data"))
@@ -225,7 +213,7 @@ func cancelledWrite(t *testing.T, s sinks.Sink, opts Options) {
 		}
 		_, err = w.Write(data)
 	}
-	is(t, "write", err, context.Canceled)
+	require.ErrorIs(t, err, context.Canceled, "write")
 	require.NoError(t, w.Abort(), "abort")
 	absent(t, s, "cancelled")
 }
@@ -242,7 +230,7 @@ func cancelledRead(t *testing.T, s sinks.Sink, opts Options) {
 	cancel()
 	began := time.Now()
 	_, err = io.Copy(io.Discard, r)
-	is(t, "read on", err, context.Canceled)
+	require.ErrorIs(t, err, context.Canceled, "read on")
 	if took := time.Since(began); took > soon {
 		t.Errorf("the reader took %s to notice", took)
 	}

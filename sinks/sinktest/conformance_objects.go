@@ -51,14 +51,14 @@ func ranges(t *testing.T, s sinks.Sink, opts Options) {
 	for _, offset := range []int64{size + 1, size + 1000, -1} {
 		for _, length := range []int64{-1, 0, 1} {
 			_, err := read(t.Context(), s, "object", offset, length)
-			refused(t, "read outside of the object", err)
+			require.Error(t, err, "read outside of the object")
 			if errors.Is(err, sinks.ErrNotFound) {
 				t.Errorf("offset %d: %v, though the object is there", offset, err)
 			}
 		}
 	}
 	_, err := read(t.Context(), s, "other", 3, 0)
-	is(t, "an empty range of what is not there", err, sinks.ErrNotFound)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "an empty range of what is not there")
 }
 
 func concurrentReaders(t *testing.T, s sinks.Sink, opts Options) {
@@ -93,13 +93,13 @@ func stat(t *testing.T, s sinks.Sink, _ Options) {
 		t.Errorf("stat says %s, commit said %s", got.ModTime, committed.ModTime)
 	}
 	_, err = s.Stat(t.Context(), "a")
-	is(t, "stat of what is only a folder", err, sinks.ErrNotFound)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "stat of what is only a folder")
 	_, err = s.Open(t.Context(), "a", 0, -1)
-	is(t, "open of what is only a folder", err, sinks.ErrNotFound)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "open of what is only a folder")
 	_, err = s.Stat(t.Context(), "a/b/c")
-	is(t, "stat below an object", err, sinks.ErrNotFound)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "stat below an object")
 	_, err = s.Open(t.Context(), "a/b/c", 0, -1)
-	is(t, "open below an object", err, sinks.ErrNotFound)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "open below an object")
 }
 
 func deletes(t *testing.T, s sinks.Sink, _ Options) {
@@ -174,14 +174,14 @@ func writtenOnce(t *testing.T, s sinks.Sink, _ Options) {
 	needsExclusiveCreate(t, s)
 	put(t, s, "a/taken", []byte("first"))
 	_, err := sinks.Put(t.Context(), s, "a/taken", []byte("the second"), sinks.CreateOptions{})
-	is(t, "put again", err, sinks.ErrExists)
+	require.ErrorIs(t, err, sinks.ErrExists, "put again")
 	holds(t, s, "a/taken", []byte("first"))
 
 	early := create(t.Context(), t, s, "a/late")
 	write(t, early, []byte("was created first, is committed last"))
 	put(t, s, "a/late", []byte("won"))
 	_, err = early.Commit(t.Context())
-	is(t, "commit to a name taken meanwhile", err, sinks.ErrExists)
+	require.ErrorIs(t, err, sinks.ErrExists, "commit to a name taken meanwhile")
 	require.NoError(t, early.Abort(), "abort after a failed commit")
 	holds(t, s, "a/late", []byte("won"))
 }
@@ -303,9 +303,9 @@ func closedWriter(t *testing.T, s sinks.Sink, _ Options) {
 			t.Fatal(err)
 		}
 		_, err := w.Write([]byte("twice"))
-		is(t, "write after "+how, err, sinks.ErrClosed)
+		require.ErrorIs(t, err, sinks.ErrClosed, "write after "+how)
 		_, err = w.Commit(t.Context())
-		is(t, "commit after "+how, err, sinks.ErrClosed)
+		require.ErrorIs(t, err, sinks.ErrClosed, "commit after "+how)
 		require.NoError(t, w.Abort(), "abort after %s", how)
 	}
 	holds(t, s, "commit", []byte("once"))
@@ -318,12 +318,12 @@ func invalidNames(t *testing.T, s sinks.Sink, _ Options) {
 		"a b", "a\x00b", "a\nb", "ä", "a\\b", "a:b", "a*", "a?b", "a%2fb", strings.Repeat("a", 513),
 	} {
 		_, err := s.Create(t.Context(), name, sinks.CreateOptions{})
-		refused(t, "create "+name, err)
+		require.Error(t, err, "create "+name)
 		_, err = s.Open(t.Context(), name, 0, -1)
-		refused(t, "open "+name, err)
+		require.Error(t, err, "open "+name)
 		_, err = s.Stat(t.Context(), name)
-		refused(t, "stat "+name, err)
-		refused(t, "delete "+name, s.Delete(t.Context(), name))
+		require.Error(t, err, "stat "+name)
+		require.Error(t, s.Delete(t.Context(), name), "delete "+name)
 	}
 	if names := list(t, s, "", ""); len(names) != 0 {
 		t.Errorf("list: %q", names)
