@@ -183,7 +183,7 @@ func randomHistories(t testing.TB, version string, seed uint64) []*clusterHistor
 		return []*clusterHistory{r.end(t)}
 	}
 	first := r.end(t)
-	c.RestartWith(t, 0, "--force-new-cluster")
+	c.Restart(t, 0, "--force-new-cluster")
 	c.WaitReady(t)
 	s.client = c.Client(t) // the other one waits before it tries again
 	r.branch(t)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -146,28 +147,7 @@ func Black(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var mu sync.Mutex
-	var held []net.Conn
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			held = append(held, c)
-			mu.Unlock()
-		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		time.Sleep(time.Millisecond)
-		mu.Lock()
-		defer mu.Unlock()
-		for _, c := range held {
-			c.Close()
-		}
-	})
+	t.Cleanup(func() { l.Close() }) // the kernel accepts
 	return "http://" + l.Addr().String()
 }
 
@@ -188,30 +168,20 @@ type ProxyFault struct {
 type ProxyAction func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy)
 
 // IsPut matches PutObject of a key that ends in suffix.
-func IsPut(suffix string) func(*http.Request) bool {
-	return func(r *http.Request) bool {
-		return r.Method == http.MethodPut && !r.URL.Query().Has("partNumber") && strings.HasSuffix(r.URL.Path, suffix)
-	}
-}
+func IsPut(suffix string) func(*http.Request) bool { return isObject("PUT", suffix, "partNumber") }
 
 // IsGet matches GetObject of a key that ends in suffix.
-func IsGet(suffix string) func(*http.Request) bool {
-	return func(r *http.Request) bool {
-		return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, suffix)
-	}
-}
+func IsGet(suffix string) func(*http.Request) bool { return isObject("GET", suffix, "") }
 
 // IsHead matches HeadObject of a key that ends in suffix.
-func IsHead(suffix string) func(*http.Request) bool {
-	return func(r *http.Request) bool {
-		return r.Method == http.MethodHead && strings.HasSuffix(r.URL.Path, suffix)
-	}
-}
+func IsHead(suffix string) func(*http.Request) bool { return isObject("HEAD", suffix, "") }
 
 // IsDelete matches DeleteObject of a key that ends in suffix; no abort.
-func IsDelete(suffix string) func(*http.Request) bool {
+func IsDelete(suffix string) func(*http.Request) bool { return isObject("DELETE", suffix, "uploadId") }
+
+func isObject(method, suffix, without string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
-		return r.Method == http.MethodDelete && !r.URL.Query().Has("uploadId") && strings.HasSuffix(r.URL.Path, suffix)
+		return r.Method == method && !r.URL.Query().Has(without) && strings.HasSuffix(r.URL.Path, suffix)
 	}
 }
 
@@ -262,10 +232,7 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, code string) {
 // request's body.
 func CutRequest(n int64) ProxyAction {
 	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-		r.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(io.LimitReader(r.Body, n), broken{}), r.Body}
+		r.Body = body{io.MultiReader(io.LimitReader(r.Body, n), iotest.ErrReader(errors.New("cut on purpose"))), r.Body}
 		server.ServeHTTP(w, r)
 		panic(http.ErrAbortHandler)
 	}
@@ -330,25 +297,30 @@ func After(also func()) ProxyAction {
 // FlipRequest flips a bit of the request's body at offset.
 func FlipRequest(offset int64) ProxyAction {
 	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-		r.Body = struct {
-			io.Reader
-			io.Closer
-		}{&flipper{r: r.Body, at: offset}, r.Body}
+		r.Body = body{&flipper{r.Body, offset}, r.Body}
 		server.ServeHTTP(w, r)
 	}
 }
 
 // FlipResponse flips a bit of the answer's body at offset.
 func FlipResponse(offset int64) ProxyAction {
+	return answer(func(resp *http.Response) { resp.Body = body{&flipper{resp.Body, offset}, resp.Body} })
+}
+
+// answer changes the server's answer.
+func answer(change func(*http.Response)) ProxyAction {
 	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-		server.ServeHTTP(&flippingWriter{ResponseWriter: w, at: offset}, r)
+		changing := *server
+		changing.ModifyResponse = func(resp *http.Response) error { change(resp); return nil }
+		changing.ServeHTTP(w, r)
 	}
 }
 
-// broken is where a stream was cut.
-type broken struct{}
-
-func (broken) Read([]byte) (int, error) { return 0, errors.New("cut on purpose") }
+// body is a request's or an answer's, read through something.
+type body struct {
+	io.Reader
+	io.Closer
+}
 
 // cutter passes on left bytes of an answer's body and breaks off.
 type cutter struct {
@@ -382,37 +354,12 @@ func (f *flipper) Read(p []byte) (int, error) {
 	return n, err
 }
 
-type flippingWriter struct {
-	http.ResponseWriter
-	at int64
-}
-
-func (f *flippingWriter) Write(p []byte) (int, error) {
-	if f.at >= 0 && f.at < int64(len(p)) {
-		p = append([]byte(nil), p...)
-		p[f.at] ^= 1
-	}
-	f.at -= int64(len(p))
-	return f.ResponseWriter.Write(p)
-}
-
-// WithoutHeaders hands the request on and drops headers of the answer: a server
-// that does not tell what it did, or did not do it.
+// WithoutHeaders drops headers of the answer: a server that does not tell what it did, or
+// did not do it.
 func WithoutHeaders(names ...string) ProxyAction {
-	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-		server.ServeHTTP(&withoutHeaders{w, names}, r)
-	}
-}
-
-type withoutHeaders struct {
-	http.ResponseWriter
-	names []string
-}
-
-// WriteHeader is where an answer's headers are final.
-func (w *withoutHeaders) WriteHeader(status int) {
-	for _, name := range w.names {
-		w.Header().Del(name)
-	}
-	w.ResponseWriter.WriteHeader(status)
+	return answer(func(resp *http.Response) {
+		for _, name := range names {
+			resp.Header.Del(name)
+		}
+	})
 }

@@ -2,26 +2,13 @@ package sinktest
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -49,7 +36,10 @@ type S3Server struct {
 	Dir string
 
 	binary  string
-	process *process
+	command func() *exec.Cmd
+	ready   string // a path that is answered with less than 500 once it serves
+	client  *http.Client
+	process *storetest.Process
 }
 
 // S3Bucket says how a test's bucket is to be made.
@@ -62,10 +52,10 @@ type S3Bucket struct {
 }
 
 // Kill ends the server at once, as a power cut would. Restart starts it again.
-func (s *S3Server) Kill() { s.process.kill() }
+func (s *S3Server) Kill() { s.process.Kill() }
 
 // Restart starts a killed server again: same address, same files.
-func (s *S3Server) Restart(t testing.TB) { s.process.start(t) }
+func (s *S3Server) Restart(t testing.TB) { s.start(t) }
 
 // URL is what a sink opens: the bucket and prefix on this server, and any more
 // query parameters ("sse=AES256").
@@ -107,7 +97,7 @@ func (s *S3Server) Client() *s3.Client {
 		Region:       s.Region,
 		UsePathStyle: true,
 		Credentials:  s.Credentials(),
-		HTTPClient:   clientTrusting(s.CAFile),
+		HTTPClient:   s.client,
 	})
 }
 
@@ -170,36 +160,14 @@ func (s *S3Server) Versions(t testing.TB, bucket, prefix string) []string {
 // one is minio on a busy machine.
 const startDeadline = 60 * time.Second
 
-// process is a server's process, which can be killed and started again.
-type process struct {
-	command func() *exec.Cmd
-	// ready is a URL that is answered with less than 500 once the server serves.
-	ready  string
-	client *http.Client
-	log    string
-
-	mu  sync.Mutex
-	cmd *exec.Cmd
-}
-
 // start starts the server and waits until it serves.
-func (p *process) start(t testing.TB) {
+func (s *S3Server) start(t testing.TB) {
 	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	var err error
+	s.process, err = storetest.StartProcess(s.command(), filepath.Join(filepath.Dir(s.Dir), "log"))
 	require.NoError(t, err)
-	defer log.Close()
-	cmd := p.command()
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	require.NoError(t, cmd.Start(), "start %s", cmd.Path)
-	p.cmd = cmd
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	deadline := time.Now().Add(startDeadline)
-	for {
-		resp, err := p.client.Get(p.ready)
+	for deadline := time.Now().Add(startDeadline); ; time.Sleep(20 * time.Millisecond) {
+		resp, err := s.client.Get(s.Endpoint + s.ready)
 		if err == nil {
 			io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
@@ -208,39 +176,10 @@ func (p *process) start(t testing.TB) {
 			}
 			err = fmt.Errorf("it answers %s", resp.Status)
 		}
-		select {
-		case end := <-ended:
-			t.Fatalf("%s ended at once: %v\n%s", cmd.Path, end, p.output())
-		case <-time.After(20 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not serve after %s: %v\n%s", cmd.Path, startDeadline, err, p.output())
+		if !s.process.Running() || time.Now().After(deadline) {
+			t.Fatalf("%s does not serve: %v\n%s", s.binary, err, storetest.Tail(s.process.Log, 50))
 		}
 	}
-}
-
-// kill ends the process at once and waits until it is gone.
-func (p *process) kill() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return
-	}
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		panic(fmt.Sprintf("kill %s: %v", p.cmd.Path, err))
-	}
-	for p.cmd.Process.Signal(syscall.Signal(0)) == nil {
-		time.Sleep(time.Millisecond)
-	}
-	p.cmd = nil
-}
-
-func (p *process) output() string {
-	out, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(out)
 }
 
 // slowTool is tool for what takes minutes to build: that is done with REQUORUM_CI=1
@@ -272,65 +211,4 @@ func tool(t testing.TB, name string) string {
 		t.Fatalf("build the test server %s: %v\n%s", name, err, out)
 	}
 	return path
-}
-
-// environ is the environment without what would steer a server or the SDK.
-func environ(more ...string) []string {
-	var env []string
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "AWS_") && !strings.HasPrefix(e, "VGW_") && !strings.HasPrefix(e, "MINIO_") && !strings.HasPrefix(e, "RCLONE_") {
-			env = append(env, e)
-		}
-	}
-	return append(env, more...)
-}
-
-// certificates makes an authority and a certificate of 127.0.0.1 that it
-// signed, and returns the files' paths: authority, certificate, key.
-func certificates(t testing.TB) (ca, cert, key string) {
-	t.Helper()
-	dir := t.TempDir()
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	server := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "127.0.0.1"},
-		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-	}
-	serverKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &caKey.PublicKey, caKey)
-	require.NoError(t, err)
-	serverDER, err := x509.CreateCertificate(rand.Reader, server, authority, &serverKey.PublicKey, caKey)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(serverKey)
-	require.NoError(t, err)
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	return write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", serverDER), write("key.pem", "PRIVATE KEY", keyDER)
-}
-
-// clientTrusting is an HTTP client that trusts the authority in the file; the
-// system's where it is empty.
-func clientTrusting(caFile string) *http.Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if caFile != "" {
-		data, err := os.ReadFile(caFile)
-		if err != nil {
-			panic(err) // the test wrote it a moment ago
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(data)
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
-	}
-	return &http.Client{Transport: transport}
 }

@@ -2,13 +2,16 @@ package sinktest
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/require"
@@ -29,46 +32,53 @@ type VersityGWOptions struct {
 // lock and users; it ignores a request for encryption without a word.
 func StartVersityGW(t testing.TB, opts VersityGWOptions) *S3Server {
 	t.Helper()
-	binary := tool(t, "versitygw")
-	dir := t.TempDir()
+	s := newServer(t, tool(t, "versitygw"), "/healthz")
 	// The two folders must not share a beginning of their names.
-	objects, versions, iam := filepath.Join(dir, "objects"), filepath.Join(dir, "versions"), filepath.Join(dir, "iam")
-	for _, d := range []string{objects, versions, iam} {
+	dir := filepath.Dir(s.Dir)
+	versions, iam := filepath.Join(dir, "versions"), filepath.Join(dir, "iam")
+	for _, d := range []string{versions, iam} {
 		require.NoError(t, os.Mkdir(d, 0o700))
 	}
-	s := &S3Server{Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret", Dir: objects, binary: binary}
-	address := storetest.FreeAddress(t)
 	args := []string{
-		"--port", address, "--quiet", "--health", "/healthz", "--keep-alive",
+		"--port", s.address(), "--quiet", "--health", s.ready, "--keep-alive",
 		// Without an IAM folder an unknown key would be answered 404.
 		"--iam-dir", iam, "--iam-cache-disable",
 	}
-	s.Endpoint = "http://" + address
 	if opts.TLS {
-		var cert, key string
-		s.CAFile, cert, key = certificates(t)
+		authority := storetest.NewAuthority(t)
+		cert, key := authority.Issue(t, "versitygw", 24*time.Hour)
 		args = append(args, "--cert", cert, "--key", key)
-		s.Endpoint = "https://" + address
+		s.Endpoint, s.CAFile = "https://"+s.address(), authority.CA
+		s.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: authority.Trusted()}
 	}
-	args = append(args, "posix", "--versioning-dir", versions, objects)
-	s.process = &process{
-		command: func() *exec.Cmd {
-			cmd := exec.Command(binary, args...)
-			cmd.Env = environ("ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
-			cmd.Dir = dir
-			return cmd
-		},
-		ready:  s.Endpoint + "/healthz",
-		client: clientTrusting(s.CAFile),
-		log:    filepath.Join(dir, "versitygw.log"),
+	s.command = func() *exec.Cmd {
+		cmd := exec.Command(s.binary, append(args, "posix", "--versioning-dir", versions, s.Dir)...)
+		cmd.Env = storetest.Environment(dir, "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
+		cmd.Dir = dir
+		return cmd
 	}
-	s.process.start(t)
-	t.Cleanup(s.Kill)
+	s.start(t)
 	for _, b := range opts.Buckets {
 		s.MakeBucket(t, b)
 	}
 	return s
 }
+
+// newServer is one that has a folder and an address, and does not run yet. It ends with the
+// test.
+func newServer(t testing.TB, binary, ready string) *S3Server {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "objects")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	s := &S3Server{
+		Endpoint: "http://" + storetest.FreeAddress(t), Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret",
+		Dir: dir, binary: binary, ready: ready, client: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+func (s *S3Server) address() string { return s.Endpoint[strings.Index(s.Endpoint, "://")+3:] }
 
 // AddUser makes a versitygw user who may do in bucket what actions name
 // ("s3:GetObject") and nothing else; bucket policies replace one another, so a
@@ -77,7 +87,7 @@ func (s *S3Server) AddUser(t testing.TB, access, secret, bucket string, actions 
 	t.Helper()
 	cmd := exec.Command(s.binary, "admin", "--endpoint-url", s.Endpoint, "--allow-insecure",
 		"create-user", "--access", access, "--secret", secret, "--role", "user")
-	cmd.Env = environ("ADMIN_ACCESS_KEY="+s.AccessKey, "ADMIN_SECRET_KEY="+s.SecretKey)
+	cmd.Env = storetest.Environment(filepath.Dir(s.Dir), "ADMIN_ACCESS_KEY="+s.AccessKey, "ADMIN_SECRET_KEY="+s.SecretKey)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make user %s: %v\n%s", access, err, out)
 	}
@@ -117,47 +127,28 @@ func (s *S3Server) Allow(t testing.TB, access, bucket string, actions ...string)
 // wrong checksums. Its buckets are made by MakeBucket.
 func StartRclone(t testing.TB) *S3Server {
 	t.Helper()
-	binary := slowTool(t, "rclone")
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
-	require.NoError(t, os.Mkdir(data, 0o700))
-	s := &S3Server{Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret", Dir: data, binary: binary}
-	address := storetest.FreeAddress(t)
-	s.Endpoint = "http://" + address
-	s.process = &process{
-		command: func() *exec.Cmd {
-			cmd := exec.Command(binary, "serve", "s3", "--addr", address, "--auth-key", s.AccessKey+","+s.SecretKey, "--vfs-cache-mode", "off", data)
-			cmd.Env = environ("RCLONE_CONFIG=" + filepath.Join(dir, "rclone.conf"))
-			return cmd
-		},
-		ready: s.Endpoint, client: clientTrusting(""), log: filepath.Join(dir, "rclone.log"),
+	s := newServer(t, slowTool(t, "rclone"), "")
+	s.command = func() *exec.Cmd {
+		cmd := exec.Command(s.binary, "serve", "s3", "--addr", s.address(), "--auth-key", s.AccessKey+","+s.SecretKey, "--vfs-cache-mode", "off", s.Dir)
+		cmd.Env = storetest.Environment(filepath.Dir(s.Dir))
+		return cmd
 	}
-	s.process.start(t)
-	t.Cleanup(s.Kill)
+	s.start(t)
 	return s
 }
 
 // StartMinio starts minio with a key of its own for server-side encryption.
 func StartMinio(t testing.TB) *S3Server {
 	t.Helper()
-	binary := slowTool(t, "minio")
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
-	require.NoError(t, os.Mkdir(data, 0o700))
-	s := &S3Server{Region: "us-east-1", AccessKey: "minio-root", SecretKey: "minio-root-secret", Dir: data, binary: binary}
-	address := storetest.FreeAddress(t)
-	s.Endpoint = "http://" + address
+	s := newServer(t, slowTool(t, "minio"), "/minio/health/ready")
+	s.AccessKey, s.SecretKey = "minio-root", "minio-root-secret"
 	key := base64.StdEncoding.EncodeToString(Random(1, 32))
-	s.process = &process{
-		command: func() *exec.Cmd {
-			cmd := exec.Command(binary, "server", "--quiet", "--address", address, "--console-address", "127.0.0.1:0", "--config-dir", filepath.Join(dir, "config"), data)
-			cmd.Env = environ("MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey,
-				"MINIO_KMS_SECRET_KEY=test-key:"+key, "MINIO_BROWSER=off", "MINIO_UPDATE=off")
-			return cmd
-		},
-		ready: s.Endpoint + "/minio/health/ready", client: clientTrusting(""), log: filepath.Join(dir, "minio.log"),
+	s.command = func() *exec.Cmd {
+		cmd := exec.Command(s.binary, "server", "--quiet", "--address", s.address(), "--console-address", "127.0.0.1:0", s.Dir)
+		cmd.Env = storetest.Environment(filepath.Dir(s.Dir), "MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey,
+			"MINIO_KMS_SECRET_KEY=test-key:"+key, "MINIO_BROWSER=off", "MINIO_UPDATE=off")
+		return cmd
 	}
-	s.process.start(t)
-	t.Cleanup(s.Kill)
+	s.start(t)
 	return s
 }

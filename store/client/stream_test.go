@@ -28,7 +28,7 @@ func TestStream(t *testing.T) {
 		"flat memory": streamReadsAheadWithinBounds,
 	} {
 		t.Run(name, func(t *testing.T) {
-			proxy := storetest.NewProxy(t, strings.TrimPrefix(member.Endpoints()[0], "http://"))
+			proxy := storetest.NewProxy(t, "127.0.0.1", strings.TrimPrefix(member.Endpoints()[0], "http://"))
 			check(t, proxy, client.Config{Endpoints: []string{"http://" + proxy.Addr()}})
 		})
 	}
@@ -173,7 +173,7 @@ func TestHeldStream(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.6", TLS: true, Auth: true})
 	c.Fill(t, storetest.Load{Keys: 1000, ValueSize: 8 << 10})
-	proxy := storetest.NewProxy(t, strings.TrimPrefix(c.Endpoints()[0], "https://"))
+	proxy := storetest.NewProxy(t, "127.0.0.1", strings.TrimPrefix(c.Endpoints()[0], "https://"))
 	config := c.ClientConfig()
 	config.Endpoints = []string{"https://" + proxy.Addr()}
 	cli := dial(t, config)

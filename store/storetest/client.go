@@ -166,6 +166,13 @@ func NewAuthority(t testing.TB, words ...string) *Authority {
 	return a
 }
 
+// Trusted is what trusts it, and nobody else.
+func (a *Authority) Trusted() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
 // Issue writes a certificate for loopback, both as a server and as a client
 // called name, that is valid from now for that long (negative: it has expired).
 // A second one of the same name takes the place of the first.

@@ -7,10 +7,8 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +21,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -81,7 +78,7 @@ type Member struct {
 	proxy      *Proxy
 	state      string // initial-cluster-state
 	binary     string // of another version than the cluster's; empty: none
-	process    *process
+	process    *Process
 }
 
 // Start starts a cluster and waits until all its members serve. It ends with
@@ -177,9 +174,7 @@ func (c *Cluster) drop(t testing.TB) {
 
 func (c *Cluster) killAll() {
 	for _, m := range c.members {
-		if m.process != nil {
-			m.process.kill()
-		}
+		m.process.Kill()
 		if m.proxy != nil {
 			m.proxy.close()
 		}
@@ -191,7 +186,7 @@ func (c *Cluster) end(t testing.TB) {
 	releasePorts(c.ports)
 	if t.Failed() {
 		for _, m := range c.members {
-			t.Logf("end of the log of %s:\n%s", m.Name, tail(m.Log, 40))
+			t.Logf("end of the log of %s:\n%s", m.Name, Tail(m.Log, 40))
 		}
 	}
 }
@@ -201,6 +196,9 @@ func (c *Cluster) Size() int { return len(c.members) }
 
 // Member is the i-th, from 0.
 func (c *Cluster) Member(i int) *Member { return c.members[i] }
+
+// Pid is the process of a member.
+func (c *Cluster) Pid(i int) int { return c.members[i].process.Cmd.Process.Pid }
 
 // Version is that of the servers, as in Options.
 func (c *Cluster) Version() string { return c.options.Version }
@@ -215,10 +213,10 @@ func (c *Cluster) Endpoints() []string {
 }
 
 // Kill is kill -9 of a member, Stop a clean end; both return when it is gone.
-func (c *Cluster) Kill(i int) { c.members[i].process.kill() }
+func (c *Cluster) Kill(i int) { c.members[i].process.Kill() }
 
 // Stop ends a member cleanly.
-func (c *Cluster) Stop(i int) { c.members[i].process.stop() }
+func (c *Cluster) Stop(i int) { c.members[i].process.Stop(20 * time.Second) }
 
 // StopAll ends all members cleanly, at the same time.
 func (c *Cluster) StopAll() {
@@ -238,79 +236,22 @@ func (c *Cluster) KillAll() {
 	all.Wait()
 }
 
-// Restart starts a member that was ended, with the addresses it had. It does
-// not wait: see WaitReady.
-func (c *Cluster) Restart(t testing.TB, i int) {
+// Restart starts a member that was ended, with the addresses it had, and for this run with
+// more arguments, such as --force-new-cluster. It does not wait: see WaitReady.
+func (c *Cluster) Restart(t testing.TB, i int, args ...string) {
 	t.Helper()
-	if c.members[i].process.running() {
+	if c.members[i].process.Running() {
 		t.Fatalf("member %s still runs", c.members[i].Name)
 	}
-	require.NoError(t, c.launch(i))
+	require.NoError(t, c.launch(i, args...))
 }
 
-// process is one run of an etcd binary.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-}
-
-// startProcess appends what the server prints to the file log.
-func startProcess(binary, log string, args []string) (*process, error) {
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close() // the server has its own
-	p := &process{cmd: exec.Command(binary, args...), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = out, out
+// startEtcd appends what the server prints to the file log.
+func startEtcd(binary, log string, args []string) (*Process, error) {
+	cmd := exec.Command(binary, args...)
 	// Go on arm64: 3.4 wants to be told that this is meant.
-	p.cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
-	p.cmd.SysProcAttr = WithParent(syscall.SIGKILL)
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: %w", binary, err)
-	}
-	go func() {
-		_ = p.cmd.Wait() // how it ended stands in its log
-		close(p.done)
-	}()
-	return p, nil
-}
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
-func (p *process) running() bool {
-	select {
-	case <-p.done:
-		return false
-	default:
-		return true
-	}
-}
-
-// kill is kill -9, and returns when the process is gone.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended already
-	<-p.done
-}
-
-// stop is SIGTERM, and SIGKILL when that takes too long.
-func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-	case <-time.After(20 * time.Second):
-		p.kill()
-	}
-}
-
-// tail is the end of a log, for the output of a failed test.
-func tail(log string, lines int) string {
-	data, err := os.ReadFile(log)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(string(bytes.TrimSpace(data)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
+	return StartProcess(cmd, log)
 }
 
 // WaitReady waits until each running member that is not isolated serves with
@@ -323,28 +264,28 @@ func (c *Cluster) WaitReady(t testing.TB) {
 func (c *Cluster) waitHealthy(timeout time.Duration) error {
 	transport := &http.Transport{DisableKeepAlives: true}
 	if c.options.TLS {
-		config, err := c.tlsConfig()
+		cert, err := tls.LoadX509KeyPair(filepath.Join(c.authority.dir, "client.pem"), filepath.Join(c.authority.dir, "client.key"))
 		if err != nil {
 			return err
 		}
-		transport.TLSClientConfig = config
+		transport.TLSClientConfig = &tls.Config{RootCAs: c.authority.Trusted(), Certificates: []tls.Certificate{cert}}
 	}
 	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
 	deadline := time.Now().Add(timeout)
 	for i, m := range c.members {
 		for !c.isIsolated(i) {
-			if !m.process.running() {
-				if strings.Contains(tail(m.Log, 60), "address already in use") {
+			if !m.process.Running() {
+				if strings.Contains(Tail(m.Log, 60), "address already in use") {
 					return fmt.Errorf("member %s: %w", m.Name, errPortTaken)
 				}
-				return fmt.Errorf("member %s has ended; the end of its log:\n%s", m.Name, tail(m.Log, 20))
+				return fmt.Errorf("member %s has ended; the end of its log:\n%s", m.Name, Tail(m.Log, 20))
 			}
 			err := Healthy(client, m.ClientURL)
 			if err == nil {
 				break
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("member %s is not ready after %s: %w; the end of its log:\n%s", m.Name, timeout, err, tail(m.Log, 20))
+				return fmt.Errorf("member %s is not ready after %s: %w; the end of its log:\n%s", m.Name, timeout, err, Tail(m.Log, 20))
 			}
 			time.Sleep(25 * time.Millisecond)
 		}
@@ -370,36 +311,12 @@ func Healthy(client *http.Client, url string) error {
 	return nil
 }
 
-func (c *Cluster) tlsConfig() (*tls.Config, error) {
-	ca, err := os.ReadFile(c.authority.CA)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
-	cert, err := tls.LoadX509KeyPair(filepath.Join(c.authority.dir, "client.pem"), filepath.Join(c.authority.dir, "client.key"))
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}, nil
-}
-
 // RestartAs starts a member that was ended with another version's etcd, which
 // it keeps; see WaitReady. This is how a rolling upgrade goes.
 func (c *Cluster) RestartAs(t testing.TB, i int, version string) {
 	t.Helper()
 	c.members[i].binary = Binary(t, version, "etcd")
 	c.Restart(t, i)
-}
-
-// RestartWith starts a member that was ended with arguments that count for this
-// run alone, such as --force-new-cluster.
-func (c *Cluster) RestartWith(t testing.TB, i int, args ...string) {
-	t.Helper()
-	if c.members[i].process.running() {
-		t.Fatalf("member %s still runs", c.members[i].Name)
-	}
-	require.NoError(t, c.launch(i, args...))
 }
 
 // WriteOut makes a member apply all that was acknowledged, and write it to its
@@ -482,7 +399,7 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the learner did not catch up; the end of its log:\n%s", tail(c.members[i].Log, 20))
+			t.Fatalf("the learner did not catch up; the end of its log:\n%s", Tail(c.members[i].Log, 20))
 		}
 	}
 }
@@ -492,7 +409,7 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 func (c *Cluster) waitListed(t testing.TB, i int) {
 	t.Helper()
 	for k := range i {
-		if !c.members[k].process.running() || c.isIsolated(k) {
+		if !c.members[k].process.Running() || c.isIsolated(k) {
 			continue
 		}
 		client := c.Client(t, k)

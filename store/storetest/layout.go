@@ -107,7 +107,7 @@ func (c *Cluster) launch(i int, more ...string) error {
 	if m.binary != "" {
 		binary = m.binary
 	}
-	p, err := startProcess(binary, m.Log, slices.Concat(args, c.options.ExtraArgs, more))
+	p, err := startEtcd(binary, m.Log, slices.Concat(args, c.options.ExtraArgs, more))
 	if err != nil {
 		return err
 	}

@@ -449,7 +449,7 @@ func (m *Mixed) final(t testing.TB) Observation {
 	var final Observation
 	written := false
 	for i, client := range m.clients {
-		if !m.cluster.members[i].process.running() || m.cluster.isIsolated(i) {
+		if !m.cluster.members[i].process.Running() || m.cluster.isIsolated(i) {
 			continue
 		}
 		if !written { // behind requests that clients gave up, which may still be on their way

@@ -27,7 +27,7 @@ func (m *Mixed) learner(ctx context.Context, n int) {
 		return
 	}
 	m.listed(ctx)
-	guest, err := startProcess(m.cluster.binary, filepath.Join(m.cluster.options.Dir, name+".log"), append([]string{
+	guest, err := startEtcd(m.cluster.binary, filepath.Join(m.cluster.options.Dir, name+".log"), append([]string{
 		"--name", name, "--data-dir", filepath.Join(m.cluster.options.Dir, name), "--logger", "zap",
 		"--listen-client-urls", clientURL, "--advertise-client-urls", clientURL,
 		"--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL,
@@ -37,7 +37,7 @@ func (m *Mixed) learner(ctx context.Context, n int) {
 		m.fail(err)
 		return
 	}
-	defer guest.kill()
+	defer guest.Kill()
 	_ = m.insist(ctx, LearnerPromote, func(ctx context.Context, c *clientv3.Client) error {
 		_, err := c.MemberPromote(ctx, id)
 		return err

@@ -1,16 +1,12 @@
 package storetest
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -85,7 +81,7 @@ func (c *Cluster) refused(to int, conns ...net.Conn) []net.Conn {
 	pids := make([]int, len(c.members))
 	for i, m := range c.members {
 		if m.process != nil {
-			pids[i] = m.process.pid()
+			pids[i] = m.process.Cmd.Process.Pid
 		}
 	}
 	c.mu.Unlock()
@@ -117,11 +113,11 @@ type Proxy struct {
 	towards int64 // bytes towards the clients so far
 }
 
-// NewProxy listens on a free port of loopback and forwards to target
-// (host:port). It ends with the test.
-func NewProxy(t testing.TB, target string) *Proxy {
+// NewProxy listens on a free port of an address and forwards to target (host:port). It ends
+// with the test.
+func NewProxy(t testing.TB, address, target string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	require.NoError(t, err)
 	p := serveProxy(l, target, nil)
 	t.Cleanup(p.close)
@@ -260,91 +256,15 @@ func (p *Proxy) wait(n int, towardsClient bool) {
 	}
 }
 
-// SlowDisk is a member whose disk takes long to sync, by the kernel's own
-// doing: a debugger holds each call up.
-type SlowDisk struct {
-	tracer *exec.Cmd
-	trace  string
-	ended  bool
-}
-
-// SlowDisk makes each sync of a running member's files last longer, until Stop
-// or the member's end. It takes strace, and the right to trace processes.
-func (c *Cluster) SlowDisk(t testing.TB, i int, delay time.Duration) *SlowDisk {
-	t.Helper()
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		Unavailable(t, "strace is not installed (apt-get install strace)")
-	}
-	s := &SlowDisk{trace: filepath.Join(t.TempDir(), "strace")}
-	s.tracer = exec.Command(strace, "-f", "-o", s.trace, "-p", strconv.Itoa(c.members[i].process.pid()),
-		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter="+strconv.FormatInt(delay.Microseconds(), 10))
-	var said bytes.Buffer
-	s.tracer.Stderr = &said
-	s.tracer.SysProcAttr = WithParent(syscall.SIGTERM)
-	require.NoError(t, s.tracer.Start())
-	t.Cleanup(func() { s.end() })
-	for deadline := time.Now().Add(2 * time.Minute); !traced(c.members[i].process.pid()); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.end()
-			Unavailable(t, "strace did not get hold of member "+c.members[i].Name+": "+said.String())
-		}
-	}
-	return s
-}
-
-// traced reports whether a debugger has all threads of a process.
-func traced(pid int) bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	if err != nil || len(threads) == 0 {
-		return false
-	}
-	for _, path := range threads {
-		status, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(status, []byte("\nTracerPid:\t0\n")) {
-			return false
-		}
-	}
-	return true
-}
-
-// Stop ends it, and fails the test unless syncs were held up.
-func (s *SlowDisk) Stop(t testing.TB) {
-	t.Helper()
-	s.end()
-	if s.Held(t) == 0 {
-		t.Error("the slow disk held up no sync")
-	}
-}
-
-// Held counts the syncs that were held up so far.
-func (s *SlowDisk) Held(t testing.TB) int {
-	t.Helper()
-	data, err := os.ReadFile(s.trace)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return bytes.Count(data, []byte("(DELAYED)")) + bytes.Count(data, []byte("<unfinished ...>"))
-}
-
-func (s *SlowDisk) end() {
-	if s.ended {
-		return
-	}
-	s.ended = true
-	_ = s.tracer.Process.Signal(syscall.SIGTERM) // it releases the member; it may have ended with it
-	_ = s.tracer.Wait()                          // by the signal
-}
-
 // Freeze stops a member's process where it stands, until Thaw: it keeps its
 // connections and answers nobody. It returns when all of its threads stand.
 func (c *Cluster) Freeze(t testing.TB, i int) {
 	t.Helper()
 	c.signal(t, i, syscall.SIGSTOP)
 	t.Cleanup(func() {
-		_ = c.members[i].process.cmd.Process.Signal(syscall.SIGCONT) // so that it can be stopped; it may have ended
+		_ = c.members[i].process.Cmd.Process.Signal(syscall.SIGCONT) // so that it can be stopped; it may have ended
 	})
-	for deadline := time.Now().Add(5 * time.Minute); !stands(c.members[i].process.cmd.Process.Pid); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !stands(c.members[i].process.Cmd.Process.Pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("member %s: it runs on five minutes after SIGSTOP", c.members[i].Name)
 		}
@@ -373,5 +293,5 @@ func (c *Cluster) Thaw(t testing.TB, i int) {
 
 func (c *Cluster) signal(t testing.TB, i int, s syscall.Signal) {
 	t.Helper()
-	require.NoError(t, c.members[i].process.cmd.Process.Signal(s), "member %s: %s", c.members[i].Name, s)
+	require.NoError(t, c.members[i].process.Cmd.Process.Signal(s), "member %s: %s", c.members[i].Name, s)
 }

@@ -79,13 +79,13 @@ func buildRequorum(kept, to string) error {
 	return WriteProgram(filepath.Join(to, "requorum"), data, 0o755)
 }
 
-// Environment has nothing of the tester's that steers requorum or etcd; more is
-// added.
+// Environment has nothing of the tester's that steers requorum, etcd or an S3 server; more
+// is added.
 func Environment(home string, more ...string) []string {
 	var env []string
 	for _, e := range os.Environ() {
 		steers := false
-		for _, prefix := range []string{"AWS_", "ETCD", "REQUORUM_", "HOME=", "XDG_"} {
+		for _, prefix := range []string{"AWS_", "ETCD", "REQUORUM_", "HOME=", "XDG_", "VGW_", "MINIO_", "RCLONE_"} {
 			steers = steers || strings.HasPrefix(e, prefix)
 		}
 		if !steers {

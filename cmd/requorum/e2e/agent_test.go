@@ -54,9 +54,8 @@ listen: {address: %s}
 %s`, m.Name, m.ClientURL, m.DataDir, repo, u.keys, spool, u.Path("scratch-"+m.Name), address, more)
 	file := u.Path("agent-" + m.Name + ".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	a := &agent{&archiver{user: u, member: m, output: &storetest.Output{}, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
-	a.start(t)
-	t.Cleanup(a.kill)
+	a := &agent{&archiver{user: u, member: m, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
+	a.begin(t)
 	return a
 }
 
@@ -118,7 +117,7 @@ func (a *agent) metric(t testing.TB, name string) (float64, bool) {
 // peak is the most memory that the process has had, in bytes.
 func (a *agent) peak(t testing.TB) int64 {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.Cmd.Process.Pid))
 	if err != nil {
 		return 0 // it has just ended
 	}
@@ -223,11 +222,7 @@ func agentsAmongKills(t *testing.T, version string) {
 	if most > agentMemory {
 		t.Errorf("an agent took %d MiB, want %d at most", most>>20, agentMemory>>20)
 	}
-	var archivers []*archiver
-	for _, a := range agents {
-		archivers = append(archivers, a.archiver)
-	}
-	u.awaitArchived(t, repo, applied(t, c, c.Leader(t)), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, c.Leader(t)))
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	expectNoSlotTwice(t, u, repo)
@@ -355,11 +350,7 @@ func TestAgentRepositoryAway(t *testing.T) {
 	figure(t, "seconds until ready again", int(time.Since(back).Seconds()))
 	acks := acknowledged(writers)
 	figure(t, "acknowledged writes", len(acks))
-	var archivers []*archiver
-	for _, a := range agents {
-		archivers = append(archivers, a.archiver)
-	}
-	u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	for _, a := range agents {

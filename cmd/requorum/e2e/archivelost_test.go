@@ -25,7 +25,7 @@ func TestArchiveLostSegment(t *testing.T) {
 	var acks []storetest.Ack
 	for _, name := range []string{"/a/", "/b/", "/c/", "/d/"} { // what was awaited is in a segment of its own
 		acks = append(acks, putSome(t, c, name, 20)...)
-		u.awaitArchived(t, repo, applied(t, c, 0), a)
+		u.awaitArchived(t, repo, applied(t, c, 0))
 	}
 	a.stop(t)
 	small, err := filepath.Glob(filepath.Join(u.Path("repo"), "*", "l0", "*"))
@@ -41,7 +41,7 @@ func TestArchiveLostSegment(t *testing.T) {
 	a.says(t, "alarm gap")
 	a.says(t, "alarm gap is over")
 	acks = append(acks, putSome(t, c, "/third/", 20)...)
-	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	report := u.list(t, repo)
 	ranges := report.Ranges
 	if n := len(ranges); len(report.Backups) != 2 || n < 3 || ranges[n-1].Gap || !ranges[n-2].Gap || !strings.Contains(ranges[n-2].Reason, "deleted or lost") {
@@ -50,7 +50,7 @@ func TestArchiveLostSegment(t *testing.T) {
 	latest := u.rebuild(t, "--repo", repo, "--latest")
 	expectAcks(t, latest, "the archive", acks)
 	a.stop(t)
-	if !strings.Contains(a.output.String(), "not in the archive") {
-		t.Errorf("the alarm does not say what is missing:\n%s", a.output)
+	if !strings.Contains(readOrNone(t, a.log), "not in the archive") {
+		t.Error("the alarm does not say what is missing")
 	}
 }

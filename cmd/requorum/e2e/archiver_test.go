@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,29 +17,37 @@ import (
 
 // archiver is `requorum archive` beside one member, under way.
 type archiver struct {
+	*storetest.Process
 	user   *user
 	args   []string
 	member *storetest.Member
 	spool  string
-	output *storetest.Output
-
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has
-	err   error         // how; read after ended
+	log    string // the file that it prints to
 }
 
 // archive starts an archiver beside a member: with intervals so short that
-// everything that happens in days happens in seconds. It is killed with the
-// test.
+// everything that happens in days happens in seconds.
 func (u *user) archive(t testing.TB, c *storetest.Cluster, member int, repo string, more ...string) *archiver {
 	t.Helper()
 	m := c.Member(member)
-	a := &archiver{user: u, member: m, output: &storetest.Output{}, spool: u.Path("spool-" + m.Name)}
+	a := &archiver{user: u, member: m, spool: u.Path("spool-" + m.Name)}
 	a.args = append([]string{"archive", "--data-dir", m.DataDir, "--endpoints", m.ClientURL, "--repo", repo,
 		"--interval", "200ms", "--takeover", "2s", "--spool-dir", a.spool, "--status", "1s"}, more...)
-	a.start(t)
-	t.Cleanup(a.kill)
+	a.begin(t)
 	return a
+}
+
+// begin starts it. It is killed with the test, which shows its log when it failed.
+func (a *archiver) begin(t testing.TB) {
+	t.Helper()
+	a.log = filepath.Join(t.TempDir(), "archiver.log")
+	a.start(t)
+	t.Cleanup(func() {
+		a.Kill()
+		if t.Failed() {
+			t.Logf("end of the log of the archiver of %s:\n%s", a.member.Name, storetest.Tail(a.log, 40))
+		}
+	})
 }
 
 // archiveAll starts an archiver beside each member.
@@ -52,40 +62,27 @@ func (u *user) archiveAll(t testing.TB, c *storetest.Cluster, repo string, more 
 
 func (a *archiver) start(t testing.TB) {
 	t.Helper()
-	fmt.Fprintf(a.output, "--- started\n")
-	a.cmd, a.ended = exec.Command(a.user.Binary, a.args...), make(chan struct{})
-	a.cmd.Dir, a.cmd.Env = a.user.Dir, a.user.Env
-	a.cmd.Stdout, a.cmd.Stderr = a.output, a.output
-	a.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	require.NoError(t, a.cmd.Start())
-	go func(cmd *exec.Cmd, ended chan struct{}) {
-		a.err = cmd.Wait()
-		close(ended)
-	}(a.cmd, a.ended)
+	cmd := exec.Command(a.user.Binary, a.args...)
+	cmd.Dir, cmd.Env = a.user.Dir, a.user.Env
+	var err error
+	a.Process, err = storetest.StartProcess(cmd, a.log)
+	require.NoError(t, err)
 }
 
 // signal wants the archiver to be there still.
 func (a *archiver) signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
-	select {
-	case <-a.ended:
-		t.Fatalf("the archiver of %s had ended: %v\n%s", a.member.Name, a.err, a.output)
-	default:
+	if !a.Running() {
+		t.Fatalf("the archiver of %s had ended: %s", a.member.Name, a.Cmd.ProcessState)
 	}
-	require.NoError(t, a.cmd.Process.Signal(sig), "the archiver of %s", a.member.Name)
-}
-
-// kill is kill -9. It returns when the process is gone.
-func (a *archiver) kill() {
-	_ = a.cmd.Process.Kill() // it may have ended
-	<-a.ended
+	require.NoError(t, a.Cmd.Process.Signal(sig), "the archiver of %s", a.member.Name)
 }
 
 // restart is kill -9 of a running archiver, and a start.
 func (a *archiver) restart(t testing.TB) {
 	t.Helper()
 	a.signal(t, syscall.SIGKILL)
-	<-a.ended
+	<-a.Done()
 	a.start(t)
 }
 
@@ -94,12 +91,12 @@ func (a *archiver) stop(t testing.TB) {
 	t.Helper()
 	a.signal(t, syscall.SIGTERM)
 	select {
-	case <-a.ended:
+	case <-a.Done():
 	case <-time.After(5 * time.Minute):
-		t.Fatalf("the archiver of %s goes on five minutes after SIGTERM\n%s", a.member.Name, a.output)
+		t.Fatalf("the archiver of %s goes on five minutes after SIGTERM", a.member.Name)
 	}
-	if a.err != nil {
-		t.Errorf("the archiver of %s: %v\n%s", a.member.Name, a.err, a.output)
+	if !a.Cmd.ProcessState.Success() {
+		t.Errorf("the archiver of %s: %s", a.member.Name, a.Cmd.ProcessState)
 	}
 }
 
@@ -107,8 +104,8 @@ func (a *archiver) stop(t testing.TB) {
 func (a *archiver) says(t testing.TB, text string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the archiver of %s says %q", a.member.Name, text), func() error {
-		if out := a.output.String(); !strings.Contains(out, text) {
-			return fmt.Errorf("it said\n%s", out)
+		if !strings.Contains(readOrNone(t, a.log), text) {
+			return errors.New("it does not")
 		}
 		return nil
 	})

@@ -40,7 +40,7 @@ func startCI(t *testing.T) *ciRepos {
 	return c
 }
 
-func readOrNone(t *testing.T, path string) string {
+func readOrNone(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {

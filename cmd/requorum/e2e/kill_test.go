@@ -263,7 +263,7 @@ func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, 
 			continue // it would begin an empty cluster there, as before the restore
 		}
 		s := startOnce(t, version, name, data, initialCluster, "new")
-		defer s.kill()
+		defer s.Kill()
 		all = append(all, s)
 		endpoints = append(endpoints, s.clientURL)
 	}
@@ -273,7 +273,7 @@ func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, 
 	for {
 		running := 0
 		for _, s := range all {
-			if s.running() {
+			if s.Running() {
 				running++
 			}
 		}

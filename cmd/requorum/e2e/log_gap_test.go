@@ -38,7 +38,7 @@ func leaveGap(t *testing.T, helped bool) {
 	away := 2
 	archivers := []*archiver{u.archive(t, c, away, repo)}
 	first := putSome(t, c, "/first/", 50)
-	u.awaitArchived(t, repo, applied(t, c, away), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, away))
 	c.MoveLeader(t, 0) // so that nobody waits for an election
 	c.Kill(away)
 	if helped {
@@ -52,7 +52,7 @@ func leaveGap(t *testing.T, helped bool) {
 		t.Fatalf("the leader sent no snapshot: nothing is proved: %v, %v", found, err)
 	}
 	last := putSome(t, c, "/last/", 50)
-	u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	report := u.list(t, repo)
 	latest := u.rebuild(t, "--repo", repo, "--latest")
 	expectAcks(t, latest, "the archive", append(append(first, missed...), last...))
@@ -91,7 +91,7 @@ func TestLogSpoolOverflow(t *testing.T) {
 	repo := server.URL("backups", "etcd")
 	a := u.archive(t, c, 0, repo, "--spool-limit", "8MiB", "--retry-for", "1s")
 	acks := putSome(t, c, "/first/", 50)
-	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	server.Kill()
 	wal := filepath.Join(c.Member(0).DataDir, "member", "wal", "*.wal")
 	client, value, random := c.Client(t), make([]byte, 1<<20), rand.NewChaCha8([32]byte{})
@@ -113,7 +113,7 @@ func TestLogSpoolOverflow(t *testing.T) {
 	a.says(t, "alarm gap")
 	a.says(t, "took the full snapshot that was due")
 	acks = append(acks, putSome(t, c, "/last/", 50)...)
-	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	report := u.list(t, repo)
 	ranges := report.Ranges
 	if n := len(ranges); n < 3 || len(report.Timelines) != 1 || ranges[n-1].Gap || !ranges[n-2].Gap || !strings.Contains(ranges[n-2].Reason, "in no log that an archiver could read") {

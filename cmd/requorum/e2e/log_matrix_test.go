@@ -99,7 +99,7 @@ func logMatrix(t *testing.T, server *sinktest.S3Server, version string) {
 			more = append(more, "--recipient", identity.Recipient().String())
 		}
 		r.archiver = u.archive(t, c, 0, r.repo, more...)
-		u.awaitArchived(t, r.repo, 1, r.archiver) // with the first full snapshot
+		u.awaitArchived(t, r.repo, 1) // with the first full snapshot
 		all = append(all, r)
 	}
 	load := storetest.StartMixed(t, c, storetest.MixedOptions{
@@ -114,7 +114,7 @@ func logMatrix(t *testing.T, server *sinktest.S3Server, version string) {
 	result := load.Wait(t)
 	figure(t, "operations", result.Total())
 	for _, r := range all {
-		u.awaitArchived(t, r.repo, settled(t, c, 0), r.archiver)
+		u.awaitArchived(t, r.repo, settled(t, c, 0))
 		r.archiver.stop(t)
 	}
 	c.Stop(0)

@@ -48,7 +48,7 @@ func TestLogRepositoryAway(t *testing.T) {
 	repo := server.URLThrough(proxy.Endpoint, "backups", "etcd")
 	archivers := u.archiveAll(t, c, repo, "--retry-for", "1s")
 	writers := startWriters(t, c)
-	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
+	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0))
 
 	away := time.Duration(short(4, 60)) * time.Second
 	for _, trouble := range []struct {
@@ -68,12 +68,12 @@ func TestLogRepositoryAway(t *testing.T) {
 			return nil
 		})
 		trouble.end()
-		u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
+		u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0))
 	}
 	acks := acknowledged(writers)
 	figure(t, "seconds away, twice", away.Seconds())
 	figure(t, "acknowledged writes", len(acks))
-	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
+	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0))
 	expectOneRange(t, u.list(t, server.URL("backups", "etcd")))
 	expectAcks(t, u.rebuild(t, "--repo", server.URL("backups", "etcd"), "--latest"), "the archive", acks)
 	eventually(t, "the spools are empty", func() error {
@@ -135,19 +135,17 @@ func TestLogKilled(t *testing.T) {
 		}
 	}
 	for i := range archivers {
-		select {
-		case <-archivers[i].ended:
-			t.Errorf("the archiver of %s has ended: %v\n%s", c.Member(i).Name, archivers[i].err, archivers[i].output)
-		default:
+		if !archivers[i].Running() {
+			t.Errorf("the archiver of %s has ended", c.Member(i).Name)
 		}
 	}
-	u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	expectOneRange(t, u.list(t, repo))
 
 	// The last moment: everything is killed at once, under load.
 	for i := range archivers {
 		c.Kill(i)
-		archivers[i].kill()
+		archivers[i].Kill()
 	}
 	acks := acknowledged(writers)
 	figure(t, "members killed", killed["member"]+c.Size())

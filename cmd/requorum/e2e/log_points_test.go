@@ -90,7 +90,7 @@ func writeHistory(t *testing.T, u *user, c *storetest.Cluster, repo string) (h h
 	put("/before-the-archive", "x")
 	put("/key", "one")
 	a := u.archive(t, c, 0, repo)
-	u.awaitArchived(t, repo, 1, a)
+	u.awaitArchived(t, repo, 1)
 	h.second = put("/key", "two")
 	h.index = applied(t, c, 0)
 	// Observations are kept with the entries that they are of: a time is found
@@ -103,7 +103,7 @@ func writeHistory(t *testing.T, u *user, c *storetest.Cluster, repo string) (h h
 				h.between = time.Now()
 			}
 		}
-		u.awaitArchived(t, repo, applied(t, c, 0), a)
+		u.awaitArchived(t, repo, applied(t, c, 0))
 		if e := u.Run(t, "restore", "--repo", repo, "--at", h.between.Format(time.RFC3339Nano), "--to-snapshot", u.Path("never.db"), "--dry-run"); e.Code != exitOK {
 			return errors.New(e.String())
 		}
@@ -122,7 +122,7 @@ func writeHistory(t *testing.T, u *user, c *storetest.Cluster, repo string) (h h
 		time.Sleep(250 * time.Millisecond)
 		put("/other", "after the compaction")
 	}
-	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	a.stop(t)
 	c.Kill(0)
 	return h
@@ -182,10 +182,10 @@ func TestLogFlippedBytes(t *testing.T) {
 	u := newUser(t)
 	dir := u.Path("repo")
 	a := u.archive(t, c, 0, "file://"+dir, "--merge=false")
-	base := u.awaitArchived(t, "file://"+dir, 1, a)
+	base := u.awaitArchived(t, "file://"+dir, 1)
 	for range 3 {
 		putSome(t, c, "/some/", 20)
-		u.awaitArchived(t, "file://"+dir, applied(t, c, 0), a)
+		u.awaitArchived(t, "file://"+dir, applied(t, c, 0))
 	}
 	a.stop(t)
 	c.Kill(0)

@@ -1,7 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -43,7 +48,7 @@ func overwriteTail(t *testing.T, version string, slow bool) {
 	archivers := []*archiver{u.archive(t, c, cut, repo)}
 	_, err := c.Client(t).Put(t.Context(), "/before", "the cut")
 	require.NoError(t, err)
-	u.awaitArchived(t, repo, applied(t, c, cut), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, cut))
 
 	lost := c.CutOffWriting(t, cut)
 	survivors := c.Client(t, rest...)
@@ -57,32 +62,77 @@ func overwriteTail(t *testing.T, version string, slow bool) {
 			archivers = append(archivers, u.archive(t, c, i, repo))
 		}
 	}
-	var disk *storetest.SlowDisk
+	var disk *slowDisk
 	if slow {
-		disk = c.SlowDisk(t, cut, 150*time.Millisecond)
+		disk = startSlowDisk(t, c, cut, 150*time.Millisecond)
 	}
 	c.Rejoin(cut)
 	writers := []*storetest.Writer{storetest.StartWriter(t, survivors, writerPrefix)}
 	writers[0].WaitFor(t, short(30, 300))
 	if slow {
 		eventually(t, "the slow disk holds syncs up while the log is overwritten", func() error {
-			if n := disk.Held(t); n < short(10, 50) {
+			if n := disk.held(t); n < short(10, 50) {
 				return fmt.Errorf("%d so far", n)
 			}
 			return nil
 		})
-		disk.Stop(t)
+		disk.Stop(time.Minute)
 	}
 	acks := acknowledged(writers)
 	c.WaitReady(t)
 	if _, err := c.Client(t, cut).Get(t.Context(), "/after/000"); err != nil { // it has caught up
 		t.Fatal(err)
 	}
-	covered := u.awaitArchived(t, repo, applied(t, c, cut), archivers...)
+	covered := u.awaitArchived(t, repo, applied(t, c, cut))
 	expectOneRange(t, u.list(t, repo))
 	expectNever(t, repo, covered.Timeline, lost)
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	for _, a := range archivers {
 		a.stop(t)
 	}
+}
+
+// slowDisk makes each sync of a member's files last longer, by the kernel's own doing: a
+// debugger holds each call up. It takes strace, and the right to trace processes.
+type slowDisk struct {
+	*storetest.Process
+	trace string
+}
+
+func startSlowDisk(t *testing.T, c *storetest.Cluster, member int, delay time.Duration) *slowDisk {
+	t.Helper()
+	strace, err := exec.LookPath("strace")
+	needs(t, err == nil, "strace is not installed (apt-get install strace)")
+	s, pid := &slowDisk{trace: filepath.Join(t.TempDir(), "trace")}, c.Pid(member)
+	s.Process, err = storetest.StartProcess(exec.Command(strace, "-f", "-o", s.trace, "-p", strconv.Itoa(pid),
+		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter="+strconv.FormatInt(delay.Microseconds(), 10)), s.trace+".log")
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Stop(time.Minute) })
+	for deadline := time.Now().Add(2 * time.Minute); !traced(pid); time.Sleep(20 * time.Millisecond) {
+		needs(t, time.Now().Before(deadline), "strace did not get hold of a member: "+storetest.Tail(s.Log, 10))
+	}
+	return s
+}
+
+// traced reports whether a debugger has all threads of a process.
+func traced(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, path := range threads {
+		status, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(status, []byte("\nTracerPid:\t0\n")) {
+			return false
+		}
+	}
+	return true
+}
+
+// held counts the syncs that were held up so far.
+func (s *slowDisk) held(t *testing.T) int {
+	t.Helper()
+	data, err := os.ReadFile(s.trace)
+	require.NoError(t, err)
+	return bytes.Count(data, []byte("(DELAYED)")) + bytes.Count(data, []byte("<unfinished ...>"))
 }

@@ -77,7 +77,7 @@ func settled(t testing.TB, c *storetest.Cluster, members ...int) (index uint64) 
 
 // awaitArchived waits until the newest timeline can be restored up to an index,
 // without a gap behind its first full snapshot.
-func (u *user) awaitArchived(t testing.TB, repo string, index uint64, archivers ...*archiver) walreplay.Range {
+func (u *user) awaitArchived(t testing.TB, repo string, index uint64) walreplay.Range {
 	t.Helper()
 	var newest walreplay.Range
 	deadline := time.Now().Add(5 * time.Minute)
@@ -89,16 +89,11 @@ func (u *user) awaitArchived(t testing.TB, repo string, index uint64, archivers 
 			}
 		}
 		if time.Now().After(deadline) {
-			for _, a := range archivers {
-				t.Logf("archiver of %s:\n%s", a.member.Name, lastBytes(a.output.String(), 3000))
-			}
 			t.Fatalf("index %d is not archived after five minutes: %+v", index, ranges)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 }
-
-func lastBytes(s string, n int) string { return s[max(0, len(s)-n):] }
 
 // expectOneRange wants one timeline, and everything in it restorable from its
 // first full snapshot on.

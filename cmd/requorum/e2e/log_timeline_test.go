@@ -52,7 +52,7 @@ func swapData(t *testing.T, c *storetest.Cluster, member int, with string) {
 }
 
 // awaitTimelines waits until there are so many, each with something to restore.
-func (u *user) awaitTimelines(t *testing.T, repo string, n int, archivers ...*archiver) []repository.Timeline {
+func (u *user) awaitTimelines(t *testing.T, repo string, n int) []repository.Timeline {
 	t.Helper()
 	var found []repository.Timeline
 	eventually(t, fmt.Sprintf("there are %d timelines that can be restored", n), func() error {
@@ -67,11 +67,7 @@ func (u *user) awaitTimelines(t *testing.T, repo string, n int, archivers ...*ar
 		if len(found) == n && len(restorable) == n {
 			return nil
 		}
-		err := fmt.Errorf("timelines %+v, ranges %+v", found, r.Ranges)
-		for _, a := range archivers {
-			err = fmt.Errorf("%w\narchiver of %s:\n%s", err, a.member.Name, lastBytes(a.output.String(), 1500))
-		}
-		return err
+		return fmt.Errorf("timelines %+v, ranges %+v", found, r.Ranges)
 	})
 	return found
 }
@@ -88,14 +84,14 @@ func TestLogRolledBackMember(t *testing.T) {
 	// could not tell that the cluster is further.
 	a := u.archive(t, c, 0, repo, "--endpoints", strings.Join(c.Endpoints(), ","))
 	acks := putSome(t, c, "/one/", 50)
-	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	c.Stop(0)
 	older := filepath.Join(t.TempDir(), "older")
 	c.CopyData(t, 0, older)
 	c.Restart(t, 0)
 	c.WaitReady(t)
 	acks = append(acks, putSome(t, c, "/two/", 50)...)
-	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 
 	c.Kill(0)
 	swapData(t, c, 0, older)
@@ -109,7 +105,7 @@ func TestLogRolledBackMember(t *testing.T) {
 	if _, err := c.Client(t, 0).Get(t.Context(), "/three/0000"); err != nil { // it has caught up
 		t.Fatal(err)
 	}
-	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	a.says(t, "alarm rolled-back is over")
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
@@ -138,7 +134,7 @@ func sameToken(t *testing.T, version string) {
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	storetest.Etcdctl(t, version, "--endpoints", c.Endpoints()[0], "snapshot", "save", file)
 	first = append(first, putSome(t, c, "/lost-in-the-second/", 60)...)
-	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 
 	c.Stop(0)
 	restored := filepath.Join(t.TempDir(), "restored")
@@ -148,12 +144,12 @@ func sameToken(t *testing.T, version string) {
 	c.Restart(t, 0)
 	c.WaitReady(t)
 	second := putSome(t, c, "/second/", 60)
-	timelines := u.awaitTimelines(t, repo, 2, a)
+	timelines := u.awaitTimelines(t, repo, 2)
 	if timelines[0].ID.ClusterID != timelines[1].ID.ClusterID {
 		t.Fatalf("the cluster has another ID: nothing is proved: %+v", timelines)
 	}
 	a.says(t, "timeline")
-	covered := u.awaitArchived(t, repo, applied(t, c, 0), a)
+	covered := u.awaitArchived(t, repo, applied(t, c, 0))
 	if covered.Timeline != timelines[1].ID {
 		t.Errorf("archived into %s, want %s", covered.Timeline, timelines[1].ID)
 	}
@@ -189,22 +185,22 @@ func forceNewCluster(t *testing.T, version string) {
 	repo := "file://" + u.Path("repo")
 	archivers := u.archiveAll(t, c, repo)
 	common := putSome(t, c, "/common/", 60)
-	u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	c.Kill(0)
-	archivers[0].kill()
+	archivers[0].Kill()
 	lost := putSome(t, c, "/only-in-the-first/", 60, 1, 2)
-	u.awaitArchived(t, repo, applied(t, c, 1), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, 1))
 	for _, i := range []int{1, 2} {
 		c.Kill(i)
-		archivers[i].kill()
+		archivers[i].Kill()
 	}
-	c.RestartWith(t, 0, "--force-new-cluster")
+	c.Restart(t, 0, "--force-new-cluster")
 	alone := c.Client(t, 0)
 	eventually(t, "the member serves alone", func() error { _, err := alone.Get(t.Context(), "x"); return err })
 	second := putSome(t, c, "/only-in-the-second/", 100, 0)
 	archivers[0].start(t)
-	timelines := u.awaitTimelines(t, repo, 2, archivers[0])
-	u.awaitArchived(t, repo, applied(t, c, 0), archivers[0])
+	timelines := u.awaitTimelines(t, repo, 2)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	if p := timelines[1].Parent; p == nil || p.Timeline != timelines[0].ID {
 		t.Errorf("the second timeline has the parent %+v, want %s", p, timelines[0].ID)
 	}
@@ -224,11 +220,11 @@ func TestLogLateWriter(t *testing.T) {
 	archivers := u.archiveAll(t, c, repo)
 	writers := startWriters(t, c)
 	for round := range short(1, 10) {
-		u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
+		u.awaitArchived(t, repo, applied(t, c, 0))
 		late := writing(t, repo, u, c)
 		archivers[late].signal(t, syscall.SIGSTOP)
 		before := applied(t, c, 0)
-		u.awaitArchived(t, repo, before+100, archivers...) // by another: it is late
+		u.awaitArchived(t, repo, before+100) // by another: it is late
 		if now := writing(t, repo, u, c); now == late {
 			t.Errorf("round %d: the archiver of %s still writes, and sleeps", round, c.Member(late).Name)
 		}
@@ -238,7 +234,7 @@ func TestLogLateWriter(t *testing.T) {
 	acks := acknowledged(writers)
 	figure(t, "take-overs", short(1, 10))
 	figure(t, "acknowledged writes", len(acks))
-	u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	for _, a := range archivers {
@@ -277,7 +273,7 @@ func TestLogRollingUpgrade(t *testing.T) {
 	repo := "file://" + u.Path("repo")
 	archivers := u.archiveAll(t, c, repo)
 	writers := startWriters(t, c)
-	u.awaitArchived(t, repo, 1, archivers...) // with the first full snapshot
+	u.awaitArchived(t, repo, 1) // with the first full snapshot
 	for i := range c.Size() {
 		c.Stop(i)
 		c.RestartAs(t, i, "3.7")
@@ -298,7 +294,7 @@ func TestLogRollingUpgrade(t *testing.T) {
 	before := len(writers[0].Acknowledged())
 	writers[0].WaitFor(t, before+20)
 	acks := acknowledged(writers)
-	u.awaitArchived(t, repo, settled(t, c, 0, 1, 2), archivers...)
+	u.awaitArchived(t, repo, settled(t, c, 0, 1, 2))
 	for i := range archivers {
 		c.WriteOut(t, i)
 	}

@@ -194,7 +194,7 @@ func expectOlderRefused(t *testing.T, u *user, repo, version string) {
 	}
 	r := decode[restoreReport](t, u.Must(t, exitOK, args...))
 	one := startOnce(t, older, r.Restore.Members[0].Name, r.Restore.Members[0].DataDir, r.Restore.InitialCluster, "existing")
-	defer one.kill()
+	defer one.Kill()
 	if !one.endsWithin(20 * time.Second) {
 		t.Errorf("etcd %s runs on a database of %s:\n%s", older, version, one.log())
 	}

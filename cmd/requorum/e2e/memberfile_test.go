@@ -24,7 +24,7 @@ func TestMemberFileReplays(t *testing.T) {
 			u := newUser(t)
 			repo := "file://" + u.Path("repo")
 			a := u.archive(t, c, 0, repo)
-			u.awaitArchived(t, repo, applied(t, c, 0), a)
+			u.awaitArchived(t, repo, applied(t, c, 0))
 
 			plan := decode[backupPlanReport](t, u.Must(t, exitOK, "backup", "--output", "json", "--dry-run", "--repo", repo, "--endpoints", c.Endpoints()[0], "--data-dir", c.Member(0).DataDir))
 			require.True(t, strings.HasSuffix(plan.File, "/member/snap/db"), "%+v", plan)
@@ -76,7 +76,7 @@ func TestMemberFileReplays(t *testing.T) {
 			e := u.Must(t, exitOK, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", t.TempDir())...)
 			require.Contains(t, e.Stderr, "the snapshot is streamed")
 			w.Stop()
-			u.awaitArchived(t, repo, applied(t, c, 0), a)
+			u.awaitArchived(t, repo, applied(t, c, 0))
 			a.stop(t)
 
 			replays := 0

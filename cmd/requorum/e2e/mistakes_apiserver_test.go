@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,11 +25,9 @@ import (
 
 // apiServer is a real kube-apiserver, under way, and its administrator.
 type apiServer struct {
+	*storetest.Process
 	url    string
 	client *http.Client
-	output *storetest.Output
-	cmd    *exec.Cmd
-	ended  chan struct{} // closed when it has
 }
 
 // startAPIServer starts it on a cluster, with an EncryptionConfiguration. It is killed with
@@ -40,18 +36,14 @@ func startAPIServer(t *testing.T, c *storetest.Cluster, encryption string) *apiS
 	t.Helper()
 	authority := storetest.NewAuthority(t)
 	cert, key := authority.Issue(t, "apiserver", time.Hour)
-	ca, err := os.ReadFile(authority.CA)
-	require.NoError(t, err)
-	trusted := x509.NewCertPool()
-	trusted.AppendCertsFromPEM(ca)
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	require.NoError(t, os.WriteFile(tokens, []byte("token,admin,1,system:masters\n"), 0o600))
 	address := storetest.FreeAddress(t)
 	s := &apiServer{
-		url: "https://" + address, output: &storetest.Output{}, ended: make(chan struct{}),
-		client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}},
+		url:    "https://" + address,
+		client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Trusted()}}},
 	}
-	s.cmd = exec.Command(apiServerBinary(t), //nolint:gosec // built from the sources that this repository pins
+	cmd := exec.Command(apiServerBinary(t), //nolint:gosec // built from the sources that this repository pins
 		"--etcd-servers="+strings.Join(c.Endpoints(), ","), "--encryption-provider-config="+encryption,
 		"--bind-address=127.0.0.1", "--secure-port="+address[strings.LastIndexByte(address, ':')+1:],
 		"--tls-cert-file="+cert, "--tls-private-key-file="+key,
@@ -59,35 +51,23 @@ func startAPIServer(t *testing.T, c *storetest.Cluster, encryption string) *apiS
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", // which takes no loopback address
 		"--token-auth-file="+tokens, "--anonymous-auth=false", "--authorization-mode=RBAC",
 		"--disable-admission-plugins=ServiceAccount") // which waits for what a controller makes
-	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
-	s.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	require.NoError(t, s.cmd.Start())
-	go func() {
-		_ = s.cmd.Wait() // how it ended stands in its output
-		close(s.ended)
-	}()
-	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill() // it may have ended
-		<-s.ended
-	})
+	var err error
+	s.Process, err = storetest.StartProcess(cmd, tokens+".log")
+	require.NoError(t, err)
+	t.Cleanup(s.Kill)
 	return s
 }
 
 // ready waits until it is.
 func (s *apiServer) ready(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; { // on a busy machine it takes one
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) { // on a busy machine it takes one
 		code, answer := s.do(t, "GET", "/readyz", "")
 		if code == http.StatusOK {
 			return
 		}
-		select {
-		case <-s.ended:
-			t.Fatalf("the API server has ended:\n%s", lastBytes(s.output.String(), 5000))
-		case <-time.After(100 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the API server is not ready: %d %s\n%s", code, answer, lastBytes(s.output.String(), 5000))
+		if !s.Running() || time.Now().After(deadline) {
+			t.Fatalf("the API server is not ready: %d %s\n%s", code, answer, storetest.Tail(s.Log, 30))
 		}
 	}
 }
@@ -102,17 +82,7 @@ func apiServerBinary(t *testing.T) string {
 }
 
 // stop is SIGTERM.
-func (s *apiServer) stop(t *testing.T) {
-	t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatalf("the API server: %v\n%s", err, lastBytes(s.output.String(), 5000))
-	}
-	select {
-	case <-s.ended:
-	case <-time.After(2 * time.Minute): // it gives requests a minute
-		t.Fatalf("the API server goes on two minutes after SIGTERM\n%s", lastBytes(s.output.String(), 5000))
-	}
-}
+func (s *apiServer) stop() { s.Stop(2 * time.Minute) } // it gives requests one
 
 // do is one request; code 0 where nothing answers.
 func (s *apiServer) do(t *testing.T, method, path, body string) (code int, answer string) {
@@ -302,7 +272,7 @@ func (k *kubernetes) encrypt(t *testing.T, keys ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "encryption.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(encryptionConfiguration(keys...)), 0o600))
-	k.api.stop(t)
+	k.api.stop()
 	k.api = startAPIServer(t, k.etcd, path)
 }
 
@@ -312,7 +282,7 @@ func (k *kubernetes) undo(t *testing.T, mistake, look func()) {
 	t.Helper()
 	a := k.agent(t, k.etcd, k.repo)
 	k.timelines++
-	all := k.user.awaitTimelines(t, k.repo, k.timelines, a.archiver)
+	all := k.user.awaitTimelines(t, k.repo, k.timelines)
 	k.timeline = slices.MaxFunc(all, func(a, b repository.Timeline) int { return a.Created.Compare(b.Created) }).ID
 	k.archived(t)
 	k.env = append(k.env, "TIME="+time.Now().Format(time.RFC3339Nano))
@@ -328,7 +298,7 @@ func (k *kubernetes) undo(t *testing.T, mistake, look func()) {
 	look()
 
 	a.stop(t)
-	k.api.stop(t)
+	k.api.stop()
 	k.etcd.StopAll()
 	for _, name := range names(3) { // each on its host
 		require.NoError(t, os.Rename(k.user.Path(name), k.user.Path("etcd")))
@@ -414,7 +384,7 @@ func (k *kubernetes) fill(t *testing.T) {
 		path    = "/api/v1/namespaces/default/configmaps"
 	)
 	k.etcd = storetest.Start(t, storetest.Options{Version: "3.7", ExtraArgs: []string{"--quota-backend-bytes=16777216"}})
-	k.api.stop(t)
+	k.api.stop()
 	k.api = startAPIServer(t, k.etcd, k.encryption)
 	k.api.ready(t)
 	k.env = append(k.env, "ETCDCTL_ENDPOINTS="+k.etcd.Endpoints()[0])

@@ -166,7 +166,7 @@ func TestKubernetesMistakes(t *testing.T) {
 		put(fmt.Sprintf("/registry/secrets/default/s-%d", i), "k8s:enc:aescbc:v1:old:x")
 	}
 	a := p.agent(t, c, repo)
-	u.awaitArchived(t, repo, 1, a.archiver)
+	u.awaitArchived(t, repo, 1)
 	p.env = append(p.env, "ETCDCTL_ENDPOINTS="+c.Endpoints()[0], "TIME="+time.Now().Format(time.RFC3339Nano))
 
 	put(crd, marked)
@@ -181,7 +181,7 @@ func TestKubernetesMistakes(t *testing.T) {
 	remove(namespace)
 	put("/registry/configmaps/default/later", living)
 	put("compact_rev_key", "1")
-	u.awaitArchived(t, repo, applied(t, c, 0), a.archiver)
+	u.awaitArchived(t, repo, applied(t, c, 0))
 
 	p.run(t, "First, whatever it was", 0, "recoverable      revision")
 	p.look(t, "A CRD is gone", 0, "31 keys were deleted", "/registry/example.com/widgets/default/w-0")

@@ -51,13 +51,13 @@ func TestPruneWindow(t *testing.T) {
 	}
 	write(time.Second)
 	a := u.archive(t, c, 0, repo, "--interval", "200ms")
-	u.awaitArchived(t, repo, 1, a)
+	u.awaitArchived(t, repo, 1)
 	before, _ := write(4 * time.Second)
 	old := u.backup(t, c.Endpoints(), []string{repo})[0]
 	write(2 * time.Second)
 	base := u.backup(t, c.Endpoints(), []string{repo})[0]
 	within, value := write(9 * time.Second)
-	u.awaitArchived(t, repo, settled(t, c, 0), a)
+	u.awaitArchived(t, repo, settled(t, c, 0))
 	u.Must(t, exitOK, "restore", "--at", before.Format(time.RFC3339Nano), "--at-nearest", "--repo", repo, "--to-snapshot", u.Path("before.db"))
 	u.Must(t, exitOK, "pin", old.ID, "--repo", repo)
 
@@ -82,7 +82,7 @@ func TestPruneWindow(t *testing.T) {
 	// The archiver goes on over what was pruned, without a gap.
 	write(time.Second)
 	last := settled(t, c, 0)
-	if reached := u.awaitArchived(t, repo, last, a); reached.FirstBackup != base.ID {
+	if reached := u.awaitArchived(t, repo, last); reached.FirstBackup != base.ID {
 		t.Errorf("the range that goes on is %+v", reached)
 	}
 	a.stop(t)

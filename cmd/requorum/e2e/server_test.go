@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,10 +20,8 @@ import (
 // server is one etcd process that may refuse to start: the clusters of
 // storetest must start.
 type server struct {
-	cmd       *exec.Cmd
-	done      chan struct{}
+	*storetest.Process
 	clientURL string
-	logFile   string
 }
 
 // startOnce starts etcd as an operator's unit file would, whatever lies in its
@@ -38,49 +34,29 @@ func startOnce(t testing.TB, version, name, dataDir, initialCluster, state strin
 			peer = url
 		}
 	}
-	s := &server{done: make(chan struct{}), clientURL: "http://" + storetest.FreeAddress(t), logFile: filepath.Join(t.TempDir(), name+".log")}
-	s.cmd = exec.Command(storetest.Binary(t, version, "etcd"), "--name", name, "--data-dir", dataDir,
+	s := &server{clientURL: "http://" + storetest.FreeAddress(t)}
+	cmd := exec.Command(storetest.Binary(t, version, "etcd"), "--name", name, "--data-dir", dataDir,
 		"--listen-client-urls", s.clientURL, "--advertise-client-urls", s.clientURL,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", initialCluster, "--initial-cluster-state", state)
-	out, err := os.Create(s.logFile)
+	var err error
+	s.Process, err = storetest.StartProcess(cmd, filepath.Join(t.TempDir(), name+".log"))
 	require.NoError(t, err)
-	defer out.Close()
-	s.cmd.Stdout, s.cmd.Stderr = out, out
-	s.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	require.NoError(t, s.cmd.Start())
-	go func() {
-		_ = s.cmd.Wait() // how it ended stands in its log
-		close(s.done)
-	}()
-	t.Cleanup(s.kill)
+	t.Cleanup(s.Kill)
 	return s
-}
-
-func (s *server) kill() {
-	_ = s.cmd.Process.Kill() // it may have ended
-	<-s.done
 }
 
 func (s *server) endsWithin(d time.Duration) bool {
 	select {
-	case <-s.done:
+	case <-s.Done():
 		return true
 	case <-time.After(d):
 		return false
 	}
 }
 
-func (s *server) running() bool { return !s.endsWithin(0) }
-
 // log is the end of what it printed.
-func (s *server) log() string {
-	data, err := os.ReadFile(s.logFile)
-	if err != nil {
-		return err.Error()
-	}
-	return string(data[max(0, len(data)-4000):])
-}
+func (s *server) log() string { return storetest.Tail(s.Log, 20) }
 
 // plainClient is an etcd client without a login.
 func plainClient(t testing.TB, endpoints ...string) *clientv3.Client {

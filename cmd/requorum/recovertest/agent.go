@@ -28,7 +28,7 @@ listen: {address: "127.0.0.1:2390"}
 // StartAgent starts `requorum agent`.
 func (h *Host) StartAgent(t testing.TB) {
 	t.Helper()
-	if !h.agent.ended() {
+	if h.agent.Running() {
 		t.Fatalf("the agent of %s runs already", h.Name)
 	}
 	h.agent = h.space.start(t, filepath.Join(h.dir, "agent.log"), h.hostEnv(), storetest.Requorum(t),
@@ -36,7 +36,7 @@ func (h *Host) StartAgent(t testing.TB) {
 }
 
 // KillAgent is kill -9 of the agent.
-func (h *Host) KillAgent() { h.agent.kill() }
+func (h *Host) KillAgent() { h.agent.Kill() }
 
 // Archived is the range of points that the repository can be restored to; nil where
 // there is none as yet.
@@ -63,7 +63,7 @@ func (s *Site) waitArchived(t testing.TB) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); s.Archived(t) == nil; time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("nothing is archived after five minutes; end of %s", tail(filepath.Join(s.Host(0).dir, "agent.log"), 20))
+			t.Fatalf("nothing is archived after five minutes; the end of an agent's log:\n%s", storetest.Tail(filepath.Join(s.Host(0).dir, "agent.log"), 20))
 		}
 	}
 }

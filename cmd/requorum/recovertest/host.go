@@ -23,7 +23,7 @@ type Host struct {
 	number int
 	dir    string
 	space  namespace
-	agent  *process
+	agent  *storetest.Process
 }
 
 func (s *Site) addHost(t testing.TB, n int) *Host {
@@ -87,7 +87,7 @@ func (h *Host) Down(t testing.TB) {
 	t.Helper()
 	h.LinkDown(t)
 	h.space.killAll(t)
-	h.agent.kill()
+	h.agent.Kill()
 }
 
 // Up ends a Down: the link comes back. Its member does as with a

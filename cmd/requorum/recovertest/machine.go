@@ -26,7 +26,7 @@ import (
 type Machine struct {
 	*Host
 	owner  string // etcd's user, and its group
-	nspawn *process
+	nspawn *storetest.Process
 }
 
 // Machines is a cluster on such hosts, and an operator who reaches them by ssh.
@@ -222,26 +222,14 @@ systemd-nspawn --quiet --register=no --keep-unit --boot --console=pipe --machine
 // boot switches the machine on, and waits for its sshd.
 func (m *Machine) boot(t testing.TB) {
 	t.Helper()
-	log, err := os.OpenFile(filepath.Join(m.dir, "console.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer log.Close() // the process has its own
-	p := &process{cmd: exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", bootScript), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Env = append(os.Environ(), "SPACE="+string(m.space), "NAME="+m.Name, "DIR="+m.dir, "NETNS="+filepath.Join(netnsDir, string(m.space)),
+	cmd := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", bootScript)
+	cmd.Env = append(os.Environ(), "SPACE="+string(m.space), "NAME="+m.Name, "DIR="+m.dir, "NETNS="+filepath.Join(netnsDir, string(m.space)),
 		"TREE="+filepath.Join(storetest.Root(t), ".cache", "debian"), "ETCD="+m.site.etcd, "REQUORUM="+storetest.Requorum(t))
-	p.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	if err := p.cmd.Start(); err != nil {
+	var err error
+	if m.nspawn, err = storetest.StartProcess(cmd, filepath.Join(m.dir, "console.log")); err != nil {
 		t.Error(err)
 		return
 	}
-	go func() {
-		_ = p.cmd.Wait() // how it ended stands in its log
-		close(p.done)
-	}()
-	m.nspawn = p
 	m.waitSSH(t)
 }
 
@@ -258,8 +246,8 @@ func (m *Machine) waitSSH(t testing.TB) {
 				return
 			}
 		}
-		if m.nspawn.ended() || time.Now().After(deadline) {
-			t.Errorf("%s does not boot: %s", m.Name, tail(filepath.Join(m.dir, "console.log"), 30))
+		if !m.nspawn.Running() || time.Now().After(deadline) {
+			t.Errorf("%s does not boot: %s", m.Name, storetest.Tail(m.nspawn.Log, 30))
 			return
 		}
 	}
@@ -273,10 +261,10 @@ func (m *Machine) off(t testing.TB) {
 		return
 	}
 	select {
-	case <-m.nspawn.done:
+	case <-m.nspawn.Done():
 	case <-time.After(20 * time.Second):
 		t.Errorf("systemd-nspawn of %s does not end", m.Name)
-		m.nspawn.kill()
+		m.nspawn.Kill()
 	}
 }
 

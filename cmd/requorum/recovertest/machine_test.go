@@ -233,9 +233,9 @@ func (m *Machine) reboot(t *testing.T) {
 	t.Helper()
 	m.try("systemctl", "reboot") // the connection may end before the answer
 	select {
-	case <-m.nspawn.done:
+	case <-m.nspawn.Done():
 		m.boot(t)
 	case <-time.After(90 * time.Second):
-		t.Errorf("%s does not shut down: %s", m.Name, tail(filepath.Join(m.dir, "console.log"), 30))
+		t.Errorf("%s does not shut down: %s", m.Name, storetest.Tail(m.nspawn.Log, 30))
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // namespace is the name of a network namespace: a host, as far as processes and
@@ -22,6 +24,27 @@ type namespace string
 // command runs a program in the namespace; its process is the program's own.
 func (n namespace) command(program string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", string(n), program}, args...)...)
+}
+
+// start appends what the program prints to the file log. It returns when the process has
+// entered the namespace and become its program: who looks for the host's processes before
+// would not find it.
+func (n namespace) start(t testing.TB, log string, env []string, program string, args ...string) *storetest.Process {
+	t.Helper()
+	cmd := n.command(program, args...)
+	cmd.Env = env
+	p, err := storetest.StartProcess(cmd, log)
+	require.NoError(t, err, "%s on host %s", program, n)
+	for start := time.Now(); p.Running(); time.Sleep(time.Millisecond) {
+		now, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
+		if err != nil || filepath.Base(now) != "ip" {
+			break
+		}
+		if time.Since(start) > 20*time.Second {
+			t.Fatalf("process %d does not enter namespace %s", cmd.Process.Pid, n)
+		}
+	}
+	return p
 }
 
 // processes are those in the namespace that have not ended, zombies left out.

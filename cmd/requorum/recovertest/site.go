@@ -107,7 +107,7 @@ func (s *Site) showLogs(t testing.TB) {
 	for _, h := range s.hosts {
 		for _, name := range []string{"etcd.log", "agent.log", "state/state.json"} {
 			if path := filepath.Join(h.dir, name); exists(path) {
-				t.Logf("end of %s", tail(path, 25))
+				t.Logf("end of %s:\n%s", path, storetest.Tail(path, 50))
 			}
 		}
 	}

@@ -45,12 +45,12 @@ func TestLeftovers(t *testing.T) {
 	space := addHost(t, left, 1)
 	p := space.start(t, filepath.Join(t.TempDir(), "log"), os.Environ(), "sleep", "1000")
 	other, otherLock := takeNumber(t)
-	if p.ended() || other == left {
+	if !p.Running() || other == left {
 		t.Fatalf("number %d was taken from its owner", left)
 	}
 	lock.Close() // as the kernel does for a process that is killed
 	removeLeftovers(t)
-	<-p.done
+	<-p.Done()
 	if exists(filepath.Join(netnsDir, string(space))) || exists("/sys/class/net/"+bridgeName(left)) {
 		t.Errorf("namespace or bridge of number %d is still there", left)
 	}

@@ -194,7 +194,7 @@ func TestForcedNewCluster(t *testing.T) {
 			put(t, c, 20)
 			c.KillAll()
 			others := survivorsOf(c, 1, 2)
-			c.RestartWith(t, 0, "--force-new-cluster")
+			c.Restart(t, 0, "--force-new-cluster")
 			client := c.Client(t, 0)
 			deadline := time.Now().Add(2 * time.Minute)
 			for {

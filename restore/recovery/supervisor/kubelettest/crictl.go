@@ -40,13 +40,13 @@ func (k *Kubelet) tell() {
 	}
 	running, all, pods := []container{}, []container{}, []pod{}
 	for name, p := range k.pods {
-		c := container{fmt.Sprintf("c-%d", p.cmd.Process.Pid), "pod-" + name, "CONTAINER_RUNNING", map[string]string{
+		c := container{fmt.Sprintf("c-%d", p.Cmd.Process.Pid), "pod-" + name, "CONTAINER_RUNNING", map[string]string{
 			"io.kubernetes.container.name": name, "io.kubernetes.pod.namespace": "kube-system",
 		}}
-		if p.hasEnded() {
-			c.State = "CONTAINER_EXITED"
-		} else {
+		if p.Running() {
 			running = append(running, c)
+		} else {
+			c.State = "CONTAINER_EXITED"
 		}
 		all = append(all, c)
 		state := "SANDBOX_READY"

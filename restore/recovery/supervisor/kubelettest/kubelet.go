@@ -3,7 +3,6 @@
 package kubelettest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -54,7 +52,7 @@ type Kubelet struct {
 	// CRI is a folder for what Crictl tells; empty where there is no runtime to ask.
 	CRI string
 
-	life    context.Context // the test's, without its end: the kubelet ends its pods itself
+	logs    string // the folder of what its pods print
 	mu      sync.Mutex
 	pods    map[string]*process
 	starts  map[string]int
@@ -62,18 +60,16 @@ type Kubelet struct {
 	faults  []string
 }
 
-// process is a pod's; ended is closed once it has.
+// process is a pod's.
 type process struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-	at    time.Time // when it was seen to have ended
-	down  bool      // the pod was taken down
+	*storetest.Process
+	at   time.Time // when it was seen to have ended
+	down bool      // the pod was taken down
 }
 
 // Run begins; the test's cleanup ends it and all that it runs.
 func (k *Kubelet) Run(t testing.TB) {
-	k.life = context.WithoutCancel(t.Context())
-	k.pods, k.starts = map[string]*process{}, map[string]int{}
+	k.logs, k.pods, k.starts = t.TempDir(), map[string]*process{}, map[string]int{}
 	if k.Grace == 0 {
 		k.Grace = time.Minute
 	}
@@ -142,7 +138,7 @@ func (k *Kubelet) look() map[string][]string {
 func (k *Kubelet) want(wanted map[string][]string) {
 	for name, p := range k.pods {
 		if wanted[name] == nil && !p.down {
-			k.end(p)
+			p.Stop(k.Grace)
 			p.down = true
 		}
 	}
@@ -150,7 +146,7 @@ func (k *Kubelet) want(wanted map[string][]string) {
 		p := k.pods[name]
 		switch {
 		case p == nil || p.down:
-		case !p.hasEnded():
+		case p.Running():
 			continue
 		case p.at.IsZero():
 			p.at = time.Now()
@@ -164,36 +160,15 @@ func (k *Kubelet) want(wanted map[string][]string) {
 }
 
 func (k *Kubelet) start(name string, command []string) {
-	p := &process{cmd: exec.CommandContext(k.life, command[0], command[1:]...), ended: make(chan struct{})}
-	p.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
 	k.mu.Lock()
 	k.starts[name]++ // before others can see the process, and ask
 	k.mu.Unlock()
-	if err := p.cmd.Start(); err != nil {
+	p, err := storetest.StartProcess(exec.Command(command[0], command[1:]...), filepath.Join(k.logs, name))
+	if err != nil {
 		k.fault(err.Error())
 		return
 	}
-	go func() { _ = p.cmd.Wait(); close(p.ended) }() // how it ended is of no interest
-	k.pods[name] = p
-}
-
-func (k *Kubelet) end(p *process) {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	select {
-	case <-p.ended:
-	case <-time.After(k.Grace):
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-	}
-}
-
-func (p *process) hasEnded() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
+	k.pods[name] = &process{Process: p}
 }
 
 func (k *Kubelet) fault(s string) {
