@@ -36,12 +36,6 @@ type MixedOptions struct {
 	Workers int
 	// Observations of HashKV, spread over the load; 0 is 24.
 	Observations int
-	// Rounds of everything that is rare (users, alarms, members); 0 is one for
-	// each 25,000 operations.
-	Rounds int
-	// Faults says that members are killed or cut off meanwhile: requests may then
-	// fail, and nothing is done that would cost the quorum.
-	Faults bool
 	// Without leaves kinds out: those of members where a test counts them.
 	Without []Kind
 }
@@ -56,20 +50,12 @@ func (o MixedOptions) withDefaults() MixedOptions {
 	if o.Observations == 0 {
 		o.Observations = 24
 	}
-	if o.Rounds == 0 {
-		o.Rounds = max(1, o.Ops/25_000)
-	}
-	if o.Faults {
-		o.Without = append(slices.Clone(o.Without), VoterAdd)
-	}
 	return o
 }
 
 // Observation is the hash that a live member served at a revision. No compaction
 // came between the revision and the hash.
 type Observation struct {
-	Time              time.Time
-	Member            int
 	Revision          int64
 	CompactedRevision int64
 	Hash              uint32
@@ -223,10 +209,10 @@ func (m *Mixed) Wait(t testing.TB) *MixedResult {
 	}
 	// While an alarm is raised, a leader moves or authentication begins, what
 	// comes is refused; a slow machine is longer in it.
-	if !m.options.Faults && failed > r.Total()/3 {
+	if failed > r.Total()/3 {
 		t.Errorf("mixed load: %d requests failed, %d succeeded: %v", failed, r.Total(), last)
 	}
-	if want := m.options.Observations; len(r.Observed) < want && !m.options.Faults {
+	if want := m.options.Observations; len(r.Observed) < want {
 		t.Errorf("mixed load: %d hashes were observed, want %d", len(r.Observed), want)
 	}
 	r.Final = m.final(t)
@@ -239,24 +225,24 @@ func (m *Mixed) fail(err error) {
 	m.failures = append(m.failures, err)
 }
 
-// insist tries until an operation has succeeded: leaders change meanwhile, and
-// members are killed. An error among done means that an earlier try did it.
-func (m *Mixed) insist(ctx context.Context, kind Kind, do func(context.Context, *clientv3.Client) error, done ...error) bool {
+// request is one of a kind. Its answer is of no interest.
+type request func(context.Context, *clientv3.Client) (any, error)
+
+// insist tries until a request has succeeded: leaders change meanwhile, and members are
+// killed. The error done means that what it is to do is done, as an earlier try may have.
+func (m *Mixed) insist(ctx context.Context, kind Kind, done error, do request) bool {
 	if slices.Contains(m.options.Without, kind) {
 		return true
 	}
 	var err error
 	for i, deadline := 0, time.Now().Add(time.Minute); time.Now().Before(deadline); i++ {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err = do(bounded, m.clients[i%len(m.clients)])
+		_, err = do(bounded, m.clients[i%len(m.clients)])
 		cancel()
-		if i > 0 && slices.ContainsFunc(done, func(d error) bool { return errors.Is(err, d) }) {
-			err = nil
-		}
 		if ctx.Err() != nil {
 			return false
 		}
-		if err == nil {
+		if err == nil || errors.Is(err, done) {
 			m.counts.note(kind, nil)
 			return true
 		}
@@ -405,7 +391,7 @@ func (m *Mixed) observe(ctx context.Context) {
 			}
 			pause(ctx, 20*time.Millisecond)
 		}
-		if err != nil && !m.options.Faults {
+		if err != nil {
 			m.fail(fmt.Errorf("observing HashKV: %w", err))
 			return
 		}
@@ -424,7 +410,7 @@ func (m *Mixed) hashNow(ctx context.Context, member int) (Observation, error) {
 	if err != nil {
 		return Observation{}, err
 	}
-	o := Observation{Time: time.Now(), Member: member, Revision: first.Header.Revision}
+	o := Observation{Revision: first.Header.Revision}
 	if _, err := m.clients[member].Put(ctx, MixedPrefix+"observed", "after"); err != nil {
 		return Observation{}, err
 	}
@@ -459,7 +445,7 @@ func (m *Mixed) final(t testing.TB) Observation {
 		}
 		head, err := client.Get(ctx, MixedPrefix+"observed") // waits until it has caught up
 		require.NoError(t, err, "after the mixed load, member %s", m.cluster.members[i].Name)
-		o := Observation{Time: time.Now(), Member: i, Revision: head.Header.Revision}
+		o := Observation{Revision: head.Header.Revision}
 		require.NoError(t, hash(ctx, client, m.cluster.members[i].ClientURL, &o), "after the mixed load, HashKV of %s", m.cluster.members[i].Name)
 		if final.Revision == o.Revision && (final.Hash != o.Hash || final.CompactedRevision != o.CompactedRevision) {
 			t.Errorf("after the mixed load the members disagree: %+v and %+v", final, o)

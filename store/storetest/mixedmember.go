@@ -38,13 +38,9 @@ func (m *Mixed) learner(ctx context.Context, n int) {
 		return
 	}
 	defer guest.Kill()
-	_ = m.insist(ctx, LearnerPromote, func(ctx context.Context, c *clientv3.Client) error {
-		_, err := c.MemberPromote(ctx, id)
-		return err
-	}, rpctypes.ErrMemberNotLearner)
-	_ = m.insist(ctx, MemberUpdate, func(ctx context.Context, c *clientv3.Client) error {
-		_, err := c.MemberUpdate(ctx, id, []string{peerURL, m.cluster.url(free[0])})
-		return err
+	m.insist(ctx, LearnerPromote, rpctypes.ErrMemberNotLearner, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.MemberPromote(ctx, id) })
+	m.insist(ctx, MemberUpdate, nil, func(ctx context.Context, c *clientv3.Client) (any, error) {
+		return c.MemberUpdate(ctx, id, []string{peerURL, m.cluster.url(free[0])})
 	})
 	m.remove(ctx, id)
 }
@@ -63,9 +59,6 @@ func (m *Mixed) listed(ctx context.Context) {
 // voter adds a voter that never starts, and removes it: four voters are served
 // by the three that run.
 func (m *Mixed) voter(ctx context.Context, _ int) {
-	if m.options.Faults {
-		return
-	}
 	free, err := m.cluster.freePorts(1)
 	if err != nil {
 		m.fail(err)
@@ -78,35 +71,32 @@ func (m *Mixed) voter(ctx context.Context, _ int) {
 
 // add adds a member, or finds it where an earlier try had added it.
 func (m *Mixed) add(ctx context.Context, kind Kind, peerURL string, do func(*clientv3.Client, context.Context, []string) (*clientv3.MemberAddResponse, error)) (id uint64, ok bool) {
-	ok = m.insist(ctx, kind, func(ctx context.Context, c *clientv3.Client) error {
+	ok = m.insist(ctx, kind, nil, func(ctx context.Context, c *clientv3.Client) (any, error) {
 		resp, err := do(c, ctx, []string{peerURL})
 		if err == nil {
 			id = resp.Member.ID
-			return nil
+			return nil, nil
 		}
 		if !errors.Is(err, rpctypes.ErrPeerURLExist) {
-			return err
+			return nil, err
 		}
 		list, err := c.MemberList(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, member := range list.Members {
 			if len(member.PeerURLs) > 0 && member.PeerURLs[0] == peerURL {
 				id = member.ID
-				return nil
+				return nil, nil
 			}
 		}
-		return errors.New("its peer URL is taken, and by no member that is listed")
+		return nil, errors.New("its peer URL is taken, and by no member that is listed")
 	})
 	return id, ok && id != 0
 }
 
 func (m *Mixed) remove(ctx context.Context, id uint64) {
-	m.insist(ctx, MemberRemove, func(ctx context.Context, c *clientv3.Client) error {
-		_, err := c.MemberRemove(ctx, id)
-		return err
-	}, rpctypes.ErrMemberNotFound)
+	m.insist(ctx, MemberRemove, rpctypes.ErrMemberNotFound, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.MemberRemove(ctx, id) })
 }
 
 // leasePool is the leases that workers attach keys to.

@@ -18,10 +18,11 @@ func (m *Mixed) script(ctx context.Context) {
 	parts := []func(context.Context, int){
 		m.compact, m.users, m.moveLeader, m.compact, m.alarms, m.learner, m.compact, m.voter, m.downgrade, m.compact,
 	}
-	for round := range m.options.Rounds {
+	rounds := max(1, m.options.Ops/25_000)
+	for round := range rounds {
 		for i, part := range parts {
 			n := round*len(parts) + i
-			if !m.await(ctx, float64(n+1)/float64(m.options.Rounds*len(parts)+1)) {
+			if !m.await(ctx, float64(n+1)/float64(rounds*len(parts)+1)) {
 				return
 			}
 			part(ctx, n)
@@ -42,21 +43,34 @@ func (m *Mixed) compact(ctx context.Context, _ int) {
 		kind, options = CompactPhysical, append(options, clientv3.WithCompactPhysical())
 	}
 	at := m.marker
-	_ = m.mark(ctx) && m.insist(ctx, kind, func(ctx context.Context, c *clientv3.Client) error {
-		_, err := c.Compact(ctx, at, options...)
-		return err
-	}, rpctypes.ErrCompacted)
+	_ = m.mark(ctx) && m.insist(ctx, kind, rpctypes.ErrCompacted, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.Compact(ctx, at, options...) })
 }
 
 // mark makes the put that the next compaction is at.
 func (m *Mixed) mark(ctx context.Context) bool {
-	return m.insist(ctx, PutSmall, func(ctx context.Context, c *clientv3.Client) error {
+	return m.insist(ctx, PutSmall, nil, func(ctx context.Context, c *clientv3.Client) (any, error) {
 		resp, err := c.Put(ctx, MixedPrefix+"compact-here", "here")
 		if err == nil {
 			m.marker = resp.Header.Revision
 		}
-		return err
+		return nil, err
 	})
+}
+
+// step is a part of the script that is one request.
+type step struct {
+	kind Kind
+	done error // see insist
+	do   request
+}
+
+func (m *Mixed) steps(ctx context.Context, all []step) bool {
+	for _, s := range all {
+		if !m.insist(ctx, s.kind, s.done, s.do) {
+			return false
+		}
+	}
+	return true
 }
 
 // users makes a user with a role, turns authentication on, lets the user do
@@ -64,119 +78,61 @@ func (m *Mixed) mark(ctx context.Context) bool {
 func (m *Mixed) users(ctx context.Context, n int) {
 	user, role, prefix := fmt.Sprintf("user%d", n), fmt.Sprintf("role%d", n), fmt.Sprintf("%suser%d/", MixedPrefix, n)
 	end := clientv3.GetPrefixRangeEnd(prefix)
-	do := func(kind Kind, f func(context.Context, *clientv3.Client) error, done ...error) bool {
-		return m.insist(ctx, kind, f, done...)
+	addRole := func(name string) step {
+		return step{RoleAdd, rpctypes.ErrRoleAlreadyExist, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.RoleAdd(ctx, name) }}
 	}
-	// Nothing was taken back that a second round would miss.
-	root := []struct {
-		kind Kind
-		do   func(context.Context, *clientv3.Client) error
-	}{
-		{RoleAdd, func(ctx context.Context, c *clientv3.Client) error { _, err := c.RoleAdd(ctx, "root"); return err }},
-		{UserAdd, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.UserAdd(ctx, RootUser, RootPassword)
-			return err
+	addUser := func(name, password string) step {
+		return step{UserAdd, rpctypes.ErrUserAlreadyExist, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.UserAdd(ctx, name, password) }}
+	}
+	grant := func(user, role string) step {
+		return step{UserGrant, nil, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.UserGrantRole(ctx, user, role) }}
+	}
+	_ = m.steps(ctx, []step{
+		addRole("root"), addUser(RootUser, RootPassword), grant(RootUser, "root"), // once for all rounds
+		addRole("kept-" + role), addUser("kept-"+user, "kept"), grant("kept-"+user, "kept-"+role), // for the final state to have some
+		addRole(role),
+		{RoleGrant, nil, func(ctx context.Context, c *clientv3.Client) (any, error) {
+			return c.RoleGrantPermission(ctx, role, prefix, end, clientv3.PermissionType(clientv3.PermReadWrite))
 		}},
-		{UserGrant, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.UserGrantRole(ctx, RootUser, "root")
-			return err
+		addUser(user, "first"), grant(user, role),
+		{UserPassword, nil, func(ctx context.Context, c *clientv3.Client) (any, error) {
+			return c.UserChangePassword(ctx, user, "second")
 		}},
-	}
-	for _, step := range root {
-		if !do(step.kind, func(ctx context.Context, c *clientv3.Client) error {
-			err := step.do(ctx, c)
-			if errors.Is(err, rpctypes.ErrRoleAlreadyExist) || errors.Is(err, rpctypes.ErrUserAlreadyExist) {
-				return nil
-			}
-			return err
-		}) {
-			return
-		}
-	}
-	// A user and a role that stay, for the final state to have some.
-	_ = do(RoleAdd, func(ctx context.Context, c *clientv3.Client) error {
-		_, err := c.RoleAdd(ctx, "kept-"+role)
-		return err
-	}, rpctypes.ErrRoleAlreadyExist) &&
-		do(UserAdd, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.UserAdd(ctx, "kept-"+user, "kept")
-			return err
-		}, rpctypes.ErrUserAlreadyExist) &&
-		do(UserGrant, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.UserGrantRole(ctx, "kept-"+user, "kept-"+role)
-			return err
-		}) &&
-		do(RoleAdd, func(ctx context.Context, c *clientv3.Client) error { _, err := c.RoleAdd(ctx, role); return err }, rpctypes.ErrRoleAlreadyExist) &&
-		do(RoleGrant, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.RoleGrantPermission(ctx, role, prefix, end, clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
-		}) &&
-		do(UserAdd, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.UserAdd(ctx, user, "first")
-			return err
-		}, rpctypes.ErrUserAlreadyExist) &&
-		do(UserGrant, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.UserGrantRole(ctx, user, role)
-			return err
-		}) &&
-		do(UserPassword, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.UserChangePassword(ctx, user, "second")
-			return err
-		}) &&
-		do(AuthEnable, func(ctx context.Context, c *clientv3.Client) error { _, err := c.AuthEnable(ctx); return err }) &&
-		m.asUser(ctx, user, "second", prefix) &&
-		do(RoleRevoke, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.RoleRevokePermission(ctx, role, prefix, end)
-			return err
-		}, rpctypes.ErrPermissionNotGranted) &&
-		do(UserRevoke, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.UserRevokeRole(ctx, user, role)
-			return err
-		}, rpctypes.ErrRoleNotGranted) &&
-		do(AuthDisable, func(ctx context.Context, c *clientv3.Client) error { _, err := c.AuthDisable(ctx); return err }, rpctypes.ErrAuthNotEnabled) &&
-		do(UserDelete, func(ctx context.Context, c *clientv3.Client) error { _, err := c.UserDelete(ctx, user); return err }, rpctypes.ErrUserNotFound) &&
-		do(RoleDelete, func(ctx context.Context, c *clientv3.Client) error { _, err := c.RoleDelete(ctx, role); return err }, rpctypes.ErrRoleNotFound)
+		{AuthEnable, nil, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.AuthEnable(ctx) }},
+	}) && m.asUser(ctx, user, "second", prefix) && m.steps(ctx, []step{
+		{RoleRevoke, rpctypes.ErrPermissionNotGranted, func(ctx context.Context, c *clientv3.Client) (any, error) {
+			return c.RoleRevokePermission(ctx, role, prefix, end)
+		}},
+		{UserRevoke, rpctypes.ErrRoleNotGranted, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.UserRevokeRole(ctx, user, role) }},
+		{AuthDisable, rpctypes.ErrAuthNotEnabled, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.AuthDisable(ctx) }},
+		{UserDelete, rpctypes.ErrUserNotFound, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.UserDelete(ctx, user) }},
+		{RoleDelete, rpctypes.ErrRoleNotFound, func(ctx context.Context, c *clientv3.Client) (any, error) { return c.RoleDelete(ctx, role) }},
+	})
 }
 
 // asUser makes requests that a user may make, and some that are refused when
 // they are applied.
 func (m *Mixed) asUser(ctx context.Context, user, password, prefix string) bool {
 	var own *clientv3.Client
-	defer func() {
-		if own != nil {
-			own.Close()
-		}
-	}()
-	put := func(ctx context.Context, key string) (err error) {
-		if own == nil {
-			own, err = clientv3.New(clientv3.Config{
-				Context: ctx, Endpoints: []string{m.cluster.members[0].ClientURL}, Username: user, Password: password,
-				DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-			})
-			if err != nil {
-				return err
-			}
-		}
-		_, err = own.Put(ctx, key, "by "+user)
-		return err
+	if !m.insist(ctx, UserAllowed, nil, func(context.Context, *clientv3.Client) (_ any, err error) { // it logs in
+		own, err = clientv3.New(clientv3.Config{
+			Context: ctx, Endpoints: []string{m.cluster.members[0].ClientURL}, Username: user, Password: password,
+			DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		})
+		return nil, err
+	}) {
+		return false
 	}
-	long := context.WithoutCancel(ctx) // the client keeps the context that it was made with
+	defer own.Close()
+	allowed := func(ctx context.Context, _ *clientv3.Client) (any, error) {
+		return own.Put(ctx, prefix+"own", "by "+user)
+	}
+	denied := func(ctx context.Context, _ *clientv3.Client) (any, error) {
+		_, err := own.Put(ctx, MixedPrefix+"not-theirs", "by "+user)
+		return nil, expectError(err, rpctypes.ErrPermissionDenied)
+	}
 	for range 3 {
-		if !m.insist(ctx, UserAllowed, func(context.Context, *clientv3.Client) error {
-			bounded, cancel := context.WithTimeout(long, 5*time.Second)
-			defer cancel()
-			if own != nil {
-				return put(bounded, prefix+"own")
-			}
-			return put(long, prefix+"own")
-		}) {
-			return false
-		}
-		if !m.insist(ctx, UserDenied, func(context.Context, *clientv3.Client) error {
-			bounded, cancel := context.WithTimeout(long, 5*time.Second)
-			defer cancel()
-			return expectError(put(bounded, MixedPrefix+"not-theirs"), rpctypes.ErrPermissionDenied)
-		}) {
+		if !m.insist(ctx, UserAllowed, nil, allowed) || !m.insist(ctx, UserDenied, nil, denied) {
 			return false
 		}
 	}
@@ -206,25 +162,24 @@ func (m *Mixed) alarms(ctx context.Context, _ int) {
 	} {
 		// The same member in all: the alarm is that member's.
 		var member uint64
-		set := func(action pb.AlarmRequest_AlarmAction) func(context.Context, *clientv3.Client) error {
-			return func(ctx context.Context, c *clientv3.Client) error {
+		set := func(action pb.AlarmRequest_AlarmAction) request {
+			return func(ctx context.Context, c *clientv3.Client) (any, error) {
 				if member == 0 {
 					status, err := c.Status(ctx, c.Endpoints()[0])
 					if err != nil {
-						return err
+						return nil, err
 					}
 					member = status.Header.MemberId
 				}
-				_, err := pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: action, MemberID: member, Alarm: a.alarm})
-				return err
+				return pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: action, MemberID: member, Alarm: a.alarm})
 			}
 		}
-		raised := m.insist(ctx, a.raise, set(pb.AlarmRequest_ACTIVATE)) &&
-			m.insist(ctx, a.refuse, func(ctx context.Context, c *clientv3.Client) error {
+		raised := m.insist(ctx, a.raise, nil, set(pb.AlarmRequest_ACTIVATE)) &&
+			m.insist(ctx, a.refuse, nil, func(ctx context.Context, c *clientv3.Client) (any, error) {
 				_, err := c.Put(ctx, MixedPrefix+"refused", a.alarm.String())
-				return expectError(err, a.err)
+				return nil, expectError(err, a.err)
 			})
-		if !m.insist(ctx, a.clear, set(pb.AlarmRequest_DEACTIVATE)) || !raised {
+		if !m.insist(ctx, a.clear, nil, set(pb.AlarmRequest_DEACTIVATE)) || !raised {
 			return
 		}
 	}
@@ -232,7 +187,7 @@ func (m *Mixed) alarms(ctx context.Context, _ int) {
 
 // moveLeader hands the leadership to the next member.
 func (m *Mixed) moveLeader(ctx context.Context, _ int) {
-	m.insist(ctx, LeaderMove, func(ctx context.Context, _ *clientv3.Client) error {
+	m.insist(ctx, LeaderMove, nil, func(ctx context.Context, _ *clientv3.Client) (any, error) {
 		for i, c := range m.clients {
 			status, err := c.Status(ctx, c.Endpoints()[0])
 			if err != nil || status.Leader != status.Header.MemberId {
@@ -241,12 +196,11 @@ func (m *Mixed) moveLeader(ctx context.Context, _ int) {
 			next := m.clients[(i+1)%len(m.clients)]
 			to, err := next.Status(ctx, next.Endpoints()[0])
 			if err != nil {
-				return err
+				return nil, err
 			}
-			_, err = c.MoveLeader(ctx, to.Header.MemberId)
-			return err
+			return c.MoveLeader(ctx, to.Header.MemberId)
 		}
-		return errors.New("none of the members leads")
+		return nil, errors.New("none of the members leads")
 	})
 }
 
@@ -257,14 +211,14 @@ func (m *Mixed) downgrade(ctx context.Context, _ int) {
 		return
 	}
 	older := map[string]string{"3.6": "3.5.0", "3.7": "3.6.0"}[version]
-	_ = m.insist(ctx, DowngradeEnable, func(ctx context.Context, c *clientv3.Client) error {
-		_, err := c.Downgrade(ctx, clientv3.DowngradeEnable, older)
-		return err
-	}, rpctypes.ErrDowngradeInProcess) &&
-		m.insist(ctx, DowngradeCancel, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.Downgrade(ctx, clientv3.DowngradeCancel, "")
-			return err
-		}, rpctypes.ErrNoInflightDowngrade)
+	_ = m.steps(ctx, []step{
+		{DowngradeEnable, rpctypes.ErrDowngradeInProcess, func(ctx context.Context, c *clientv3.Client) (any, error) {
+			return c.Downgrade(ctx, clientv3.DowngradeEnable, older)
+		}},
+		{DowngradeCancel, rpctypes.ErrNoInflightDowngrade, func(ctx context.Context, c *clientv3.Client) (any, error) {
+			return c.Downgrade(ctx, clientv3.DowngradeCancel, "")
+		}},
+	})
 }
 
 // MixedPrefix begins all keys of a mixed load.

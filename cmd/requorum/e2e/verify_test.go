@@ -56,7 +56,7 @@ func verifyVersion(t *testing.T, version string) {
 	require.NoError(t, err)
 	archive() // takes the first full snapshot
 	for seed := range uint64(short(1, 3)) {
-		storetest.RunMixed(t, c, storetest.MixedOptions{Seed: seed + 1, Ops: storetest.Amount(600, 1500, 20_000), Rounds: 1})
+		storetest.RunMixed(t, c, storetest.MixedOptions{Seed: seed + 1, Ops: storetest.Amount(600, 1500, 20_000)})
 		archive()
 		u.Must(t, exitOK, "backup", "--endpoints", endpoints, "--repo", repo, "--hashkv")
 	}
