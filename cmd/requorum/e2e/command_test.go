@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/requorum/requorum/cmd/requorum/recovertest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -26,22 +25,22 @@ func short(n, long int) int {
 // user runs the binary as somebody at a shell would, with an environment of
 // their own.
 type user struct {
-	recovertest.Operator
+	storetest.Operator
 	keys string // more of the part repository in the configuration of its agents
 }
 
-type ended = recovertest.Ended
+type ended = storetest.Ended
 
 // run runs a command line in the environment of the test itself.
 func run(t testing.TB, args ...string) ended {
 	t.Helper()
-	return (&recovertest.Operator{Binary: storetest.Requorum(t)}).Run(t, args...)
+	return (&storetest.Operator{Binary: storetest.Requorum(t)}).Run(t, args...)
 }
 
 // newUser has nothing of the tester's environment that steers requorum.
 func newUser(t testing.TB, env ...string) *user {
 	t.Helper()
-	return &user{Operator: *recovertest.NewOperator(t, env...)}
+	return &user{Operator: *storetest.NewOperator(t, env...)}
 }
 
 // decode reads what --output json printed.

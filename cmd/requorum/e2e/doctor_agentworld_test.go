@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/requorum/requorum/cmd/requorum/recovertest"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -151,7 +150,7 @@ func (w *agentWorld) config(t *testing.T, change keys) string {
 // doctor examines a configuration, as the test's user or as one who owns no file.
 func (w *agentWorld) doctor(t *testing.T, file string, nobody bool) (doctorReport, ended) {
 	t.Helper()
-	e := (&recovertest.Operator{Binary: storetest.Requorum(t), Nobody: nobody}).Run(t, "doctor", "--agent-config", file, "--output", "json")
+	e := (&storetest.Operator{Binary: storetest.Requorum(t), Nobody: nobody}).Run(t, "doctor", "--agent-config", file, "--output", "json")
 	var r doctorReport
 	if err := json.Unmarshal([]byte(e.Stdout), &r); err != nil {
 		t.Fatalf("%v: %s", err, e)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/requorum/requorum/cmd/requorum/recovertest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -39,7 +38,7 @@ func silent(t *testing.T) (address string, connected <-chan struct{}) {
 
 // interrupt is Ctrl-C once something is under way. It wants 130, this sentence alone
 // on standard error, and nothing left in the user's folder.
-func interrupt(t *testing.T, u *user, underway func(r *recovertest.Running), want string, args ...string) {
+func interrupt(t *testing.T, u *user, underway func(r *storetest.Running), want string, args ...string) {
 	t.Helper()
 	r := u.Start(t, args...)
 	underway(r)
@@ -69,7 +68,7 @@ func TestInterruptedSaysWhatWasChanged(t *testing.T) {
 		{"requorum: interrupted; nothing was changed", func(at string) []string { return []string{"verify", "--repo", silentBucket + at} }},
 	} {
 		at, connected := silent(t) // its own: a connection of the one before is no sign
-		interrupt(t, u, func(*recovertest.Running) {
+		interrupt(t, u, func(*storetest.Running) {
 			select {
 			case <-connected:
 			case <-time.After(5 * time.Minute):
@@ -88,7 +87,7 @@ func TestInterruptedRestoreLeavesNothing(t *testing.T) {
 	repo := "file://" + u.Path("repo")
 	u.Must(t, exitOK, "backup", "--endpoints", c.Endpoints()[0], "--repo", repo)
 	require.NoError(t, os.Mkdir(u.Path("new"), 0o700))
-	begun := func(r *recovertest.Running) {
+	begun := func(r *storetest.Running) {
 		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
 			if there, err := os.ReadDir(u.Path("new")); err == nil && len(there) > 0 {
 				return

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/requorum/requorum/cmd/requorum/recovertest"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -80,7 +79,7 @@ hosts:
     systemd: {unit: etcd.service, systemctl: %q}
 `, "file://"+repo, u.Binary, filepath.Join(l.dir, "state"), m.Name, m.ClientURL, m.DataDir, systemctl), 0o600)
 	t.Cleanup(func() {
-		stop := &recovertest.Operator{Binary: systemctl, Dir: l.dir, Env: u.Env}
+		stop := &storetest.Operator{Binary: systemctl, Dir: l.dir, Env: u.Env}
 		stop.Run(t, "stop")
 	})
 	l.known = []string{"recover", "--config", file}

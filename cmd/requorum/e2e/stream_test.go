@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/requorum/requorum/cmd/requorum/recovertest"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // TestBrokenStream: what comes of a snapshot stream that breaks, ends early,
@@ -153,7 +153,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 // interruptAfter sends a signal after a while.
-func interruptAfter(t testing.TB, r *recovertest.Running, sig os.Signal, after time.Duration) ended {
+func interruptAfter(t testing.TB, r *storetest.Running, sig os.Signal, after time.Duration) ended {
 	t.Helper()
 	e := r.WaitSignalled(t, sig, after)
 	// A signal before the program listens for one ends it at once.

@@ -22,7 +22,7 @@ import (
 // wreck is a cluster after a power cut, with what was acknowledged.
 type wreck struct {
 	*storetest.Cluster
-	*Operator
+	*storetest.Operator
 	early, load *Load
 	late        int // this member stopped earlier
 }
@@ -30,7 +30,7 @@ type wreck struct {
 // newWreck stops m3 halfway, and kills the others in the middle of the rest.
 func newWreck(t *testing.T) *wreck {
 	t.Helper()
-	w := &wreck{Cluster: storetest.Start(t, storetest.Options{Version: "3.6", Members: 3}), Operator: NewOperator(t), late: 2}
+	w := &wreck{Cluster: storetest.Start(t, storetest.Options{Version: "3.6", Members: 3}), Operator: storetest.NewOperator(t), late: 2}
 	w.early = LightLoad(t, "/early/", Writes(100), func() { w.Stop(w.late) }, w.Client(t, 0), w.Client(t, 1))
 	w.load = LightLoad(t, "/load/", Writes(200), w.KillAll, w.Client(t, 0), w.Client(t, 1))
 	return w
@@ -130,7 +130,7 @@ func findings(t *testing.T, r recovered, survivor string) []sources.Finding {
 func (w *wreck) complete(t *testing.T, survivors []string) {
 	t.Helper()
 	args, dirs, initialCluster := into(t, "m1", "m2", "m3")
-	w.local(t, exitOK, survivors, append(args, "--yes")...)
+	local(t, w.Operator, exitOK, survivors, append(args, "--yes")...)
 	again := storetest.StartFromDataDirs(t, "3.6", dirs, initialCluster)
 	if missing := w.load.Missing(t, "/load/", again.Client(t)); len(missing) > 0 {
 		t.Errorf("of %d acknowledged writes are missing: %v", len(w.load.Acks()), missing)
@@ -148,7 +148,7 @@ func TestPoint3Damaged(t *testing.T) {
 
 	t.Run("older index", func(t *testing.T) {
 		survivors, _ := w.copies(t)
-		r := w.local(t, exitOK, survivors, plan...)
+		r := local(t, w.Operator, exitOK, survivors, plan...)
 		c := r.Plan.Candidate("m3")
 		if !r.Proven || r.Plan.Chosen == "m3" || c == nil || c.Rank != 3 || c.Lost.Entries == 0 || !has(findings(t, r, "m3"), sources.KindBehind) {
 			t.Errorf("chosen %s, proven %t, m3: %+v", r.Plan.Chosen, r.Proven, c)
@@ -160,7 +160,7 @@ func TestPoint3Damaged(t *testing.T) {
 	t.Run("flipped bit in the database", func(t *testing.T) {
 		survivors, dirs := w.copies(t)
 		flipPage(t, filepath.Join(dirs[0], "member", "snap", "db"))
-		r := w.local(t, exitOK, survivors, plan...)
+		r := local(t, w.Operator, exitOK, survivors, plan...)
 		if !r.Proven || !has(findings(t, r, "m1"), sources.KindDatabase) {
 			t.Errorf("proven %t, m1: %+v", r.Proven, findings(t, r, "m1"))
 		}
@@ -171,7 +171,7 @@ func TestPoint3Damaged(t *testing.T) {
 	})
 
 	t.Run("flipped bit in a value", func(t *testing.T) {
-		chosen := w.local(t, exitOK, slices.Collect(maps.Values(w.byName(t))), plan...).Plan.Chosen
+		chosen := local(t, w.Operator, exitOK, slices.Collect(maps.Values(w.byName(t))), plan...).Plan.Chosen
 		survivors := w.byName(t)
 		db := filepath.Join(strings.TrimPrefix(survivors[chosen], chosen+"="), "member", "snap", "db")
 		alterAll(t, db, "value 17")
@@ -195,7 +195,7 @@ func TestPoint3Damaged(t *testing.T) {
 			t.Errorf("no warning: %s", e)
 		}
 		// As the message says. The odd one is said again, and not used.
-		r := w.local(t, exitOK, all, append(args, "--yes", "--source", source)...)
+		r := local(t, w.Operator, exitOK, all, append(args, "--yes", "--source", source)...)
 		if r.CrossCheck == nil || !slices.Equal(r.CrossCheck.Odd, []string{chosen}) || slices.Contains(r.CrossCheck.Agree, chosen) {
 			t.Errorf("compared: %+v", r.CrossCheck)
 		}
@@ -214,13 +214,13 @@ func TestPoint3Damaged(t *testing.T) {
 		survivors, dirs := w.copies(t)
 		keys := w.load.inOrder()
 		alter(t, lastSegment(t, dirs[0]), keys[len(keys)/2])
-		r := w.local(t, exitOK, survivors, plan...)
+		r := local(t, w.Operator, exitOK, survivors, plan...)
 		if !r.Proven || !has(findings(t, r, "m1"), sources.KindBrokenLog) || r.Plan.Chosen == "m1" {
 			t.Errorf("chosen %s, proven %t, m1: %+v", r.Plan.Chosen, r.Proven, findings(t, r, "m1"))
 		}
 		w.complete(t, survivors)
 		// Without m2 the tail is nowhere, and one log read whole is no majority.
-		r = w.local(t, exitUnproven, []string{survivors[0], survivors[2]}, plan...)
+		r = local(t, w.Operator, exitUnproven, []string{survivors[0], survivors[2]}, plan...)
 		if r.Proven || r.Plan.Loss.Text == "" {
 			t.Errorf("proven %t, lost %+v", r.Proven, r.Plan.Loss)
 		}
@@ -241,7 +241,7 @@ func TestPoint3Damaged(t *testing.T) {
 		}
 		// Named, it is as before: nothing of the other history gets in.
 		args, built, initialCluster := into(t, "m1", "m2", "m3")
-		named := w.local(t, exitUnproven, survivors, append(args, "--source", "m2", "--accept-loss", r.Plan.Histories[0].ClusterID.String())...)
+		named := local(t, w.Operator, exitUnproven, survivors, append(args, "--source", "m2", "--accept-loss", r.Plan.Histories[0].ClusterID.String())...)
 		if named.Plan.Chosen != "m2" || !named.Plan.Named {
 			t.Errorf("chosen %s, named %t", named.Plan.Chosen, named.Plan.Named)
 		}

@@ -65,7 +65,7 @@ func TestPoint4KilledOnce(t *testing.T) {
 		before := s.Steps(t)
 		r := s.Start(t, s.recovering(t, s.Hosts())...)
 		killed := s.KillAtStep(t, r, before+step)
-		var e Ended
+		var e storetest.Ended
 		if killed {
 			kills++
 			e = s.Run(t, s.recovering(t, s.Hosts())...)
@@ -96,7 +96,7 @@ func TestPoint4KilledOnce(t *testing.T) {
 
 // allWasDone: the command was killed when hosts had stored the end already, or were about
 // to, so that only the report was not printed. Run again, it leaves the cluster alone.
-func (s *Site) allWasDone(t *testing.T, e Ended, prefix string, l *Load) {
+func (s *Site) allWasDone(t *testing.T, e storetest.Ended, prefix string, l *Load) {
 	t.Helper()
 	last := s.LastDecision(t).Epoch
 	if !strings.Contains(e.Stderr, "serves") || !slices.ContainsFunc(s.Decisions(t), func(d stored) bool { return d.Finished && d.Epoch == last }) {
@@ -107,7 +107,7 @@ func (s *Site) allWasDone(t *testing.T, e Ended, prefix string, l *Load) {
 
 // same wants the end that an undisturbed recovery comes to: proven, served by all,
 // with everything that was acknowledged.
-func (s *Site) same(t *testing.T, e Ended, prefix string, l *Load) {
+func (s *Site) same(t *testing.T, e storetest.Ended, prefix string, l *Load) {
 	t.Helper()
 	if e.Code != exitOK {
 		t.Fatalf("exit code %d: %s", e.Code, e)

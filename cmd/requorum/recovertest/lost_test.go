@@ -68,7 +68,7 @@ func (s *Site) afterLoss(t *testing.T, l *Load, lost, survivors []*Host) {
 		hosts = append(slices.Clone(survivors), spare...)
 	case len(survivors) == 0:
 		for _, h := range lost { // set up again, with nothing on their disks
-			h.Up(t)
+			h.LinkUp(t)
 		}
 		hosts = lost
 	default:

@@ -46,7 +46,7 @@ func TestPoint1PowerCut(t *testing.T) {
 }
 
 func powerCut(t *testing.T, round int, version string, count *tally) {
-	o := NewOperator(t)
+	o := storetest.NewOperator(t)
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
 	l := LightLoad(t, "/load/", Writes(200), func() { c.KillAll() }, c.Client(t), c.Client(t))
 	count.add("acknowledged writes", len(l.Acks()))
@@ -58,7 +58,7 @@ func powerCut(t *testing.T, round int, version string, count *tally) {
 		some = append(some, survivor(i))
 	}
 	args, dirs, initialCluster := into(t, "m1", "m2", "m3")
-	r := o.local(t, exitOK, some, append(args, "--yes")...)
+	r := local(t, o, exitOK, some, append(args, "--yes")...)
 	if !r.Proven || r.Plan.Bump.Raise {
 		t.Errorf("from %v: proven %t (%s), raised %+v", some, r.Proven, r.Plan.Why, r.Plan.Bump)
 	}
@@ -81,13 +81,13 @@ func powerCut(t *testing.T, round int, version string, count *tally) {
 }
 
 // fromOne recovers from a single survivor and gives what is lost.
-func fromOne(t *testing.T, o *Operator, version string, l *Load, survivor string) int {
+func fromOne(t *testing.T, o *storetest.Operator, version string, l *Load, survivor string) int {
 	t.Helper()
 	alone := []string{survivor}
 	dead := []string{"--declare-dead", "m1,m2,m3"}
 	args, dirs, initialCluster := into(t, "m1", "m2", "m3")
 	args = append(args, dead...)
-	p := o.local(t, exitUnproven, alone, append(args, "--dry-run")...)
+	p := local(t, o, exitUnproven, alone, append(args, "--dry-run")...)
 	if p.Proven || p.Plan.Why == "" || !p.Plan.Bump.Raise {
 		t.Errorf("%s alone: %+v", survivor, p.Plan)
 	}
@@ -97,7 +97,7 @@ func fromOne(t *testing.T, o *Operator, version string, l *Load, survivor string
 			t.Errorf("a loss was not accepted, and %s was built in %s", name, dir)
 		}
 	}
-	o.local(t, exitUnproven, alone, append(args, "--accept-loss", p.Plan.ClusterID.String())...)
+	local(t, o, exitUnproven, alone, append(args, "--accept-loss", p.Plan.ClusterID.String())...)
 	again := storetest.StartFromDataDirs(t, version, dirs, initialCluster)
 	missing := l.Missing(t, "/load/", again.Client(t))
 	again.KillAll()

@@ -47,7 +47,7 @@ type recovered struct {
 }
 
 // local runs `recover --local` of survivors, given as member=dir.
-func (o *Operator) local(t testing.TB, code int, survivors []string, args ...string) recovered {
+func local(t testing.TB, o *storetest.Operator, code int, survivors []string, args ...string) recovered {
 	t.Helper()
 	e := o.Must(t, code, slices.Concat([]string{"recover", "--output", "json", "--local", strings.Join(survivors, ",")}, args)...)
 	var r recovered

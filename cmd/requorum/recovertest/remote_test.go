@@ -50,7 +50,7 @@ func TestBucketAndSurvivor(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(m1.DataDir, "member", "snap", "db")))
 	old := s.Archived(t)
 	for _, h := range lost { // set up again, with nothing on their disks
-		h.Up(t)
+		h.LinkUp(t)
 	}
 	given := []string{"--declare-dead", "m2,m3", "--accept-loss", s.Cluster}
 	s.withoutCredentials(t, lost[1], given)
@@ -194,16 +194,6 @@ func (s *Site) applied(t *testing.T) (index, cluster uint64) {
 		}
 	}
 	return index, cluster
-}
-
-// ranges are those of all timelines, gaps among them.
-func (s *Site) ranges(t *testing.T) []walreplay.Range {
-	t.Helper()
-	var list struct {
-		Ranges []walreplay.Range `json:"ranges"`
-	}
-	s.Must(t, exitOK, "list", "--output", "json", "--repo", s.Repository).Decode(t, &list)
-	return list.Ranges
 }
 
 // broughtFrom reports whether a host rebuilt its member of something from there.

@@ -7,9 +7,38 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
 )
+
+// RepositoryKind is where the hosts' shared repository lies.
+type RepositoryKind int
+
+// The kinds of repositories.
+const (
+	NoRepository RepositoryKind = iota
+	// OnDisk is a folder that all hosts have, as if it were mounted on each.
+	OnDisk
+	// OnS3 is a versitygw that hosts reach over their links: a host without its link
+	// does not reach it.
+	OnS3
+)
+
+// openRepository fills in Repository, and the environment that it takes.
+func (s *Site) openRepository(t testing.TB) {
+	t.Helper()
+	switch s.options.Repository {
+	case NoRepository:
+	case OnDisk:
+		s.Repository = "file://" + filepath.Join(s.dir, "repository")
+	case OnS3:
+		server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
+		s.Env = append(s.Env, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
+		at := storetest.NewProxy(t, s.Address(), server.Endpoint[len("http://"):])
+		s.Repository = server.URLThrough("http://"+at.Addr(), "backups", "etcd", "insecure=true")
+	}
+}
 
 // agentConfig archives every second. Full snapshots are taken on demand alone:
 // what is recovered otherwise would depend on the minute.
@@ -42,20 +71,26 @@ func (h *Host) KillAgent() { h.agent.Kill() }
 // there is none as yet.
 func (s *Site) Archived(t testing.TB) *walreplay.Range {
 	t.Helper()
+	for _, r := range slices.Backward(s.ranges(t)) {
+		if !r.Gap {
+			return &r
+		}
+	}
+	return nil
+}
+
+// ranges are those of all timelines, gaps among them; none where there is no repository yet.
+func (s *Site) ranges(t testing.TB) []walreplay.Range {
+	t.Helper()
 	e := s.Run(t, "list", "--output", "json", "--repo", s.Repository)
-	if e.Code != 0 {
+	if e.Code != exitOK {
 		return nil
 	}
 	var list struct {
 		Ranges []walreplay.Range `json:"ranges"`
 	}
 	e.Decode(t, &list)
-	for _, r := range slices.Backward(list.Ranges) {
-		if !r.Gap {
-			return &r
-		}
-	}
-	return nil
+	return list.Ranges
 }
 
 // waitArchived waits until the archive has begun.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // Load is what clients wrote and a cluster acknowledged.
@@ -119,4 +122,27 @@ func (l *Load) Missing(t testing.TB, prefix string, c *clientv3.Client) map[stri
 		}
 	}
 	return missing
+}
+
+// What was acknowledged is known, and found to be missing where it is.
+func TestLightLoad(t *testing.T) {
+	t.Parallel()
+	c := storetest.Start(t, storetest.Options{Version: "3.7"})
+	called := 0
+	l := LightLoad(t, "/a/", Writes(40), func() { called++ }, c.Client(t), c.Client(t))
+	if got := len(l.Acks()); got < 40 || called != 1 {
+		t.Errorf("%d acknowledged, and the end was told %d times", got, called)
+	}
+	client := c.Client(t)
+	if missing := l.Missing(t, "/a/", client); len(missing) != 0 {
+		t.Errorf("missing: %v", missing)
+	}
+	keys := slices.Collect(maps.Keys(l.Acks())) // one client may have written them all
+	_, err := client.Put(t.Context(), keys[0], "other")
+	require.NoError(t, err)
+	_, err = client.Delete(t.Context(), keys[1])
+	require.NoError(t, err)
+	if missing := l.Missing(t, "/a/", client); len(missing) != 2 {
+		t.Errorf("two keys were changed, and %d are told: %v", len(missing), missing)
+	}
 }

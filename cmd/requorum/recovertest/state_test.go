@@ -13,6 +13,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // state is what a host remembers, which is replaced as a whole; nil where it is nothing.
@@ -101,7 +105,7 @@ func (s *Site) LastDecision(t testing.TB) stored {
 
 // AtStep calls do as soon as there are a number of Steps; it gives false where the command
 // ended before.
-func (s *Site) AtStep(t testing.TB, r *Running, step int, do func()) bool {
+func (s *Site) AtStep(t testing.TB, r *storetest.Running, step int, do func()) bool {
 	t.Helper()
 	for s.Steps(t) < step {
 		select {
@@ -116,7 +120,7 @@ func (s *Site) AtStep(t testing.TB, r *Running, step int, do func()) bool {
 
 // KillAtStep is kill -9 of the command once there are a number of Steps. False: it ended
 // before.
-func (s *Site) KillAtStep(t testing.TB, r *Running, step int) bool {
+func (s *Site) KillAtStep(t testing.TB, r *storetest.Running, step int) bool {
 	t.Helper()
-	return s.AtStep(t, r, step, r.Kill) && r.cmd.ProcessState.ExitCode() < 0
+	return s.AtStep(t, r, step, r.Kill) && r.Wait(t).Code < 0
 }

@@ -1,4 +1,4 @@
-package recovertest
+package storetest
 
 import (
 	"encoding/json"
@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/requorum/requorum/store/storetest"
 )
 
 // Operator runs requorum as somebody at a shell would.
@@ -29,7 +27,7 @@ type Operator struct {
 func NewOperator(t testing.TB, env ...string) *Operator {
 	t.Helper()
 	dir := t.TempDir()
-	return &Operator{Binary: storetest.Requorum(t), Dir: dir, Env: storetest.Environment(dir, env...)}
+	return &Operator{Binary: Requorum(t), Dir: dir, Env: Environment(dir, env...)}
 }
 
 // Path is one below its folder.
@@ -77,7 +75,7 @@ func (o *Operator) Must(t testing.TB, code int, args ...string) Ended {
 // Running is a command under way.
 type Running struct {
 	cmd            *exec.Cmd
-	stdout, stderr storetest.Output
+	stdout, stderr Output
 	started        time.Time
 	done           chan struct{}
 	took           time.Duration // this and err are read after done
@@ -90,7 +88,7 @@ func (o *Operator) Start(t testing.TB, args ...string) *Running {
 	r := &Running{cmd: exec.Command(o.Binary, args...), started: time.Now(), done: make(chan struct{})}
 	r.cmd.Dir, r.cmd.Env = o.Dir, o.Env
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
-	r.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
+	r.cmd.SysProcAttr = WithParent(syscall.SIGKILL)
 	if o.Nobody && os.Getuid() == 0 {
 		r.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 	}
