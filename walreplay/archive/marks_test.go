@@ -102,10 +102,7 @@ func TestNoMarksOfAMemberThatCatchesUp(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		for range 10 {
-			r.cluster.commit(2, "live")
-			time.Sleep(time.Second)
-		}
+		r.commits(10, 2)
 		r.waitArchived(a, m.last(), 10*time.Second)
 		live := 0
 		for _, mark := range r.marks() {
@@ -267,8 +264,7 @@ func TestNoMarksOfAMemberCutOff(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		a, b := r.start(0), r.start(1)
 		r.load(10)
-		r.waitArchived(a, 40, 10*time.Second)
-		r.waitArchived(b, 40, 10*time.Second)
+		r.waitAll(40, 10*time.Second, a, b)
 		r.cluster.mu.Lock()
 		r.cluster.members[1].cutOff = true
 		r.cluster.mu.Unlock()

@@ -82,15 +82,14 @@ func onDisk(c *Config) { c.place = func(dir string) (sinks.Sink, error) { return
 // start runs the archiver of one member until the test ends.
 func (r *rig) start(member int, change ...func(*Config)) *running {
 	r.Helper()
-	config := r.config(member)
+	return r.startWith(r.config(member), change...)
+}
+
+func (r *rig) startWith(config Config, change ...func(*Config)) *running {
+	r.Helper()
 	for _, f := range change {
 		f(&config)
 	}
-	return r.startWith(config)
-}
-
-func (r *rig) startWith(config Config) *running {
-	r.Helper()
 	a := &running{rig: r, config: config, done: make(chan error, 1)}
 	if config.OnGap == nil {
 		config.OnGap = func(_ context.Context, g Gap) error {
@@ -169,12 +168,37 @@ func (r *rig) waitArchived(a *running, index uint64, limit time.Duration) {
 	r.waitFor("archived", limit, func() bool { return a.State().Archived >= index })
 }
 
-func (r *rig) waitAll(all [3]*running, index uint64, limit time.Duration) {
+func (r *rig) waitAll(index uint64, limit time.Duration, all ...*running) {
 	r.Helper()
 	for _, a := range all {
 		r.waitArchived(a, index, limit)
 	}
 }
+
+// oneSpan wants the archived log of timeline 1 to be one, in one chain.
+func (r *rig) oneSpan() {
+	r.Helper()
+	require.Len(r, r.openLog(1).Coverage(), 1)
+}
+
+// timelines wants the repository to have n.
+func (r *rig) timelines(n int) {
+	r.Helper()
+	ids, err := r.repo().TimelineIDs(context.Background())
+	require.NoError(r, err)
+	require.Len(r, ids, n)
+}
+
+// commits writes n entries a second.
+func (r *rig) commits(seconds, n int) {
+	for range seconds {
+		r.cluster.commit(n, "load")
+		time.Sleep(time.Second)
+	}
+}
+
+// load commits a little for a while.
+func (r *rig) load(seconds int) { r.commits(seconds, 4) }
 
 func timelineN(n int) repository.TimelineID {
 	return repository.TimelineID{ClusterID: testCluster, N: n}

@@ -141,14 +141,6 @@ func TestSpoolDiskFullFromTheStart(t *testing.T) {
 	})
 }
 
-// load commits a little for a while.
-func (r *rig) load(seconds int) {
-	for range seconds {
-		r.cluster.commit(4, "load")
-		time.Sleep(time.Second)
-	}
-}
-
 // Promise 2: the repository is away for a minute under load. Segments spool,
 // follow in order, and nothing is skipped; then the spool is empty.
 func TestPromise2RepositoryAway(t *testing.T) {
@@ -168,14 +160,12 @@ func TestPromise2RepositoryAway(t *testing.T) {
 		r.gone.away.Store(false)
 		r.load(20)
 		last := r.cluster.members[0].last()
-		r.waitAll(all, last, 30*time.Second)
+		r.waitAll(last, 30*time.Second, all...)
 		time.Sleep(time.Minute)
 		r.load(5)
 		time.Sleep(20 * time.Second)
 		r.sameAs(1, r.cluster.members[0].entries)
-		if n := len(r.openLog(1).Coverage()); n != 1 {
-			t.Errorf("%d spans", n)
-		}
+		r.oneSpan()
 		for i, a := range all {
 			if s := a.State(); s.Spooled != 0 || s.Behind != 0 || a.has(AlarmRepository) || a.has(AlarmBehind) {
 				t.Errorf("archiver %d: %+v", i, s)
@@ -213,9 +203,7 @@ func TestPromise2SpoolSurvivesKill(t *testing.T) {
 		r.gone.away.Store(false)
 		r.waitArchived(b, want[len(want)-1].Index, 40*time.Second)
 		r.sameAs(1, want)
-		if n := len(r.openLog(1).Coverage()); n != 1 {
-			t.Errorf("%d spans", n)
-		}
+		r.oneSpan()
 		if len(b.snapshots()) > 0 {
 			t.Errorf("gaps: %+v", b.snapshots())
 		}
@@ -299,15 +287,12 @@ func TestTakeoverWhileSpooling(t *testing.T) {
 		mine.away.Store(false)
 		r.load(30)
 		last := r.cluster.members[0].last()
-		r.waitArchived(a, last, 20*time.Second)
-		r.waitArchived(b, last, 20*time.Second)
+		r.waitAll(last, 20*time.Second, a, b)
 		if s := a.State(); s.Spooled != 0 {
 			t.Errorf("%d bytes stay in the spool", s.Spooled)
 		}
 		r.sameAs(1, r.cluster.members[0].entries)
-		if n := len(r.openLog(1).Coverage()); n != 1 {
-			t.Errorf("%d spans", n)
-		}
+		r.oneSpan()
 		if a.raised(AlarmTimeline) || a.raised(AlarmGap) {
 			t.Errorf("events: %+v", a.events)
 		}
@@ -336,7 +321,7 @@ func TestOverlappingSpool(t *testing.T) {
 		if end >= uint64(len(want)) {
 			t.Fatal("the other one archived everything")
 		}
-		again := r.startWith(func() Config { c := a.config; c.Sink = mine; return c }())
+		again := r.startWith(a.config, func(c *Config) { c.Sink = mine })
 		r.waitArchived(again, uint64(len(want)), time.Minute)
 		r.sameAs(1, want)
 	})

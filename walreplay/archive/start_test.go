@@ -127,7 +127,7 @@ func TestDifferentBeginnings(t *testing.T) {
 		r.cluster.members[1].purge(20)
 		r.cluster.members[2].purge(30)
 		r.sink.Add(sinktest.Delay(sinktest.Commit, 1, 300*time.Millisecond).Of("/l0/"))
-		var all [3]*running
+		all := make([]*running, 3)
 		for i := range all {
 			all[i] = r.start(i, func(c *Config) { c.Interval += time.Duration(i) * 370 * time.Millisecond })
 		}
@@ -140,7 +140,7 @@ func TestDifferentBeginnings(t *testing.T) {
 		}
 		r.load(40)
 		last := r.cluster.members[0].last()
-		r.waitAll(all, last, 30*time.Second)
+		r.waitAll(last, 30*time.Second, all...)
 		if n, _ := writers(all); n != 1 {
 			t.Errorf("%d writers", n)
 		}

@@ -45,7 +45,7 @@ func TestPromise6ClusterBehindTheArchive(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.load(10)
-		r.waitAll(all, 40, 10*time.Second)
+		r.waitAll(40, 10*time.Second, all...)
 		old := r.cluster.members[0].entries
 		for _, a := range all {
 			a.stop()
@@ -53,7 +53,7 @@ func TestPromise6ClusterBehindTheArchive(t *testing.T) {
 		headers := r.openLog(1).Headers()
 		branch := headers[len(headers)-3]
 		r.rewind(branch.LastIndex, 2)
-		b := [3]*running{r.startWith(all[0].config), r.startWith(all[1].config), r.startWith(all[2].config)}
+		b := []*running{r.startWith(all[0].config), r.startWith(all[1].config), r.startWith(all[2].config)}
 		r.waitFor("the new timeline", time.Minute, func() bool { return b[0].State().Timeline.N == 2 })
 		r.load(10)
 		last := r.cluster.members[0].last()
@@ -81,9 +81,7 @@ func TestPromise6ClusterBehindTheArchive(t *testing.T) {
 				}
 			}
 		}
-		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 2 {
-			t.Errorf("timelines %v", ids)
-		}
+		r.timelines(2)
 		if !b[0].raised(AlarmTimeline) && !b[1].raised(AlarmTimeline) && !b[2].raised(AlarmTimeline) {
 			t.Error("no alarm")
 		}
@@ -268,9 +266,7 @@ func TestPromise6RolledBackMember(t *testing.T) {
 		if a.has(AlarmRolledBack) {
 			t.Error("the alarm stays")
 		}
-		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 1 {
-			t.Errorf("timelines %v", ids)
-		}
+		r.timelines(1)
 		r.sameAs(1, r.cluster.members[1].entries)
 	})
 }
@@ -317,9 +313,7 @@ func TestPromise6ContinuityUnproven(t *testing.T) {
 		if got := b.snapshots(); !started || len(got) != 1 || got[0].Missing != 0 || !strings.Contains(got[0].Reason, "not proved") {
 			t.Errorf("chain started %v, snapshots %+v", started, got)
 		}
-		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 1 {
-			t.Errorf("timelines %v", ids)
-		}
+		r.timelines(1)
 	})
 }
 
@@ -335,9 +329,8 @@ func TestPartOfTheLastSegmentIsCompared(t *testing.T) {
 		r.load(5)
 		b := r.startWith(a.config)
 		r.waitArchived(b, 60, 20*time.Second)
-		if n := len(r.openLog(1).Coverage()); n != 1 || len(b.snapshots()) > 0 {
-			t.Errorf("%d spans, snapshots %+v", n, b.snapshots())
-		}
+		r.oneSpan()
+		require.Empty(t, b.snapshots())
 		r.sameAs(1, append(want[:30:30], r.cluster.members[0].entries...))
 	})
 }
@@ -370,9 +363,7 @@ func TestPromise6SplitBrain(t *testing.T) {
 		r.waitArchived(b, 122, 10*time.Second)
 		r.sameAs(1, r.cluster.members[0].entries)
 		r.sameAs(2, m.entries[22:])
-		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 2 {
-			t.Errorf("timelines %v", ids)
-		}
+		r.timelines(2)
 	})
 }
 
@@ -445,9 +436,7 @@ func TestPromise6SupersededAndDiffers(t *testing.T) {
 		if !errors.As(err, &ended) || !strings.Contains(err.Error(), by.String()) {
 			t.Errorf("got %v", err)
 		}
-		if ids, err := r.repo().TimelineIDs(context.Background()); err != nil || len(ids) != 1 {
-			t.Errorf("timelines %v, %v", ids, err)
-		}
+		r.timelines(1)
 	})
 }
 
@@ -494,9 +483,7 @@ func TestRolledBackWithItsArchiver(t *testing.T) {
 		r.load(10)
 		r.waitArchived(b, 80, 30*time.Second)
 		r.waitFor("the end of the alarm", time.Minute, func() bool { return !b.has(AlarmRolledBack) })
-		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 1 {
-			t.Errorf("timelines %v", ids)
-		}
+		r.timelines(1)
 		r.sameAs(1, r.cluster.members[1].entries)
 	})
 }
@@ -513,9 +500,7 @@ func TestPromise6RestoredAndNotStarted(t *testing.T) {
 		m.recorded, m.down = 20, true
 		a := r.start(0, func(c *Config) { c.DataDir = dir })
 		time.Sleep(time.Minute)
-		if ids, err := r.repo().TimelineIDs(context.Background()); err != nil || len(ids) != 0 {
-			t.Fatalf("timelines %v, %v", ids, err)
-		}
+		r.timelines(0)
 		r.cluster.mu.Lock()
 		m.down = false
 		r.cluster.mu.Unlock()
@@ -569,8 +554,7 @@ func TestRolledBackFollower(t *testing.T) {
 		r.load(5)
 		b := r.start(1)
 		r.load(5)
-		r.waitArchived(a, 40, 10*time.Second)
-		r.waitArchived(b, 40, 10*time.Second)
+		r.waitAll(40, 10*time.Second, a, b)
 		b.stop()
 		r.cluster.mu.Lock()
 		m := r.cluster.members[1]
@@ -582,8 +566,7 @@ func TestRolledBackFollower(t *testing.T) {
 		r.cluster.catchUp(1, 0)
 		r.load(5)
 		r.waitFor("end of the alarm", 30*time.Second, func() bool { return !b.has(AlarmRolledBack) })
-		if len(r.openLog(1).Coverage()) != 1 || b.State().Timeline.N != 1 {
-			t.Errorf("timeline %s", b.State().Timeline)
-		}
+		r.oneSpan()
+		require.Equal(t, 1, b.State().Timeline.N)
 	})
 }

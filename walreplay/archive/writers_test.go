@@ -20,9 +20,9 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-func (r *rig) three() [3]*running { return [3]*running{r.start(0), r.start(1), r.start(2)} }
+func (r *rig) three() []*running { return []*running{r.start(0), r.start(1), r.start(2)} }
 
-func writers(all [3]*running) (n, which int) {
+func writers(all []*running) (n, which int) {
 	for i, a := range all {
 		if a.State().Role == Writer {
 			n, which = n+1, i
@@ -37,17 +37,14 @@ func TestPromise4OneWriterNoLists(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		r.waitAll(all, 10, 10*time.Second)
+		r.waitAll(10, 10*time.Second, all...)
 		n, w := writers(all)
 		if n != 1 {
 			t.Fatalf("%d writers", n)
 		}
 		lists, creates := r.sink.Calls(sinktest.List), r.sink.Calls(sinktest.Create)
-		for range 60 {
-			r.cluster.commit(10, "x")
-			time.Sleep(time.Second)
-		}
-		r.waitAll(all, 610, 4*time.Second)
+		r.commits(60, 10)
+		r.waitAll(610, 4*time.Second, all...)
 		if got := r.sink.Calls(sinktest.List); got != lists {
 			t.Errorf("%d listings in steady state", got-lists)
 		}
@@ -73,7 +70,7 @@ func TestIdleIsCheap(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		r.waitAll(all, 10, 10*time.Second)
+		r.waitAll(10, 10*time.Second, all...)
 		opens, creates, lists := r.sink.Calls(sinktest.Open), r.sink.Calls(sinktest.Create), r.sink.Calls(sinktest.List)
 		asked := r.askedFirst()
 		time.Sleep(10*time.Minute - time.Second)
@@ -98,7 +95,7 @@ func TestPromise4Takeover(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		r.waitAll(all, 10, 10*time.Second)
+		r.waitAll(10, 10*time.Second, all...)
 		_, w := writers(all)
 		all[w].stop()
 		began := time.Now()
@@ -109,10 +106,7 @@ func TestPromise4Takeover(t *testing.T) {
 			t.Errorf("taken over after %s: the writer was not late yet", took)
 		}
 		r.waitArchived(follower, 20, 10*time.Second)
-		for range 10 {
-			r.cluster.commit(3, "z")
-			time.Sleep(time.Second)
-		}
+		r.commits(10, 3)
 		r.waitArchived(all[(w+1)%3], 50, 5*time.Second)
 		r.waitArchived(all[(w+2)%3], 50, 5*time.Second)
 		if n, _ := writers(all); n != 1 {
@@ -129,19 +123,17 @@ func TestPromise4RaceForOneName(t *testing.T) {
 		r.cluster.commit(10, "x")
 		r.sink.Add(sinktest.Delay(sinktest.Commit, 1, 700*time.Millisecond).Of("/l0/"))
 		all := r.three() // all see an empty archive, and put l0/1
-		r.waitAll(all, 10, 10*time.Second)
+		r.waitAll(10, 10*time.Second, all...)
 		for i := range 30 {
 			r.cluster.commit(1+i%3, "x")
 			time.Sleep(200 * time.Millisecond)
 		}
 		want := r.cluster.members[0].entries
-		r.waitAll(all, want[len(want)-1].Index, 10*time.Second)
+		r.waitAll(want[len(want)-1].Index, 10*time.Second, all...)
 		if n, _ := writers(all); n != 1 {
 			t.Errorf("%d writers", n)
 		}
-		if len(r.openLog(1).Coverage()) != 1 {
-			t.Errorf("spans: %+v", r.openLog(1).Coverage())
-		}
+		r.oneSpan()
 		r.sameAs(1, want)
 	})
 }
@@ -158,10 +150,7 @@ func TestLostAnswer(t *testing.T) {
 			inFakeTime(t, 1, func(t *testing.T, r *rig) {
 				r.sink.Add(fault.Of("/l0/"))
 				a := r.start(0)
-				for range 10 {
-					r.cluster.commit(3, "x")
-					time.Sleep(time.Second)
-				}
+				r.commits(10, 3)
 				r.waitArchived(a, 30, 10*time.Second)
 				r.sameAs(1, r.cluster.members[0].entries)
 				entries := 0
@@ -252,23 +241,18 @@ func TestLateWriter(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		r.waitAll(all, 10, 10*time.Second)
+		r.waitAll(10, 10*time.Second, all...)
 		var n, w int
 		r.waitFor("one writes", 10*time.Second, func() bool { n, w = writers(all); return n == 1 })
 		name := repository.SegmentName{Timeline: timelineN(1), First: 11}.String()
 		r.sink.Add(sinktest.Delay(sinktest.Commit, 1, 40*time.Second).Of(name))
-		for range 60 {
-			r.cluster.commit(1, "y")
-			time.Sleep(time.Second)
-		}
-		r.waitAll(all, 70, 10*time.Second)
+		r.commits(60, 1)
+		r.waitAll(70, 10*time.Second, all...)
 		if n, v := writers(all); n != 1 || v == w {
 			t.Errorf("%d writers, %d was late and %d writes", n, w, v)
 		}
 		r.sameAs(1, r.cluster.members[0].entries)
-		if n := len(r.openLog(1).Coverage()); n != 1 {
-			t.Errorf("%d spans", n)
-		}
+		r.oneSpan()
 	})
 }
 
@@ -278,20 +262,17 @@ func TestLaggingMemberFollows(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		r.waitAll(all, 10, 10*time.Second)
+		r.waitAll(10, 10*time.Second, all...)
 		_, w := writers(all)
 		lag := (w + 1) % 3
 		r.cluster.members[lag].down = true
-		for range 30 {
-			r.cluster.commit(3, "y")
-			time.Sleep(time.Second)
-		}
+		r.commits(30, 3)
 		if !all[lag].has(AlarmMember) {
 			t.Error("no alarm about a member that does not answer")
 		}
 		r.cluster.members[lag].down = false
 		r.cluster.catchUp(lag, w)
-		r.waitAll(all, 100, 10*time.Second)
+		r.waitAll(100, 10*time.Second, all...)
 		if all[lag].has(AlarmMember) || all[lag].raised(AlarmTimeline) {
 			t.Errorf("alarms: %+v", all[lag].State().Alarms)
 		}
@@ -328,8 +309,7 @@ func TestListBeforeTakeover(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		a, b := r.start(0), r.start(1)
 		r.cluster.commit(10, "x")
-		r.waitArchived(a, 10, 10*time.Second)
-		r.waitArchived(b, 10, 10*time.Second)
+		r.waitAll(10, 10*time.Second, a, b)
 		if a.State().Role == Follower {
 			a, b = b, a
 		}
@@ -513,8 +493,7 @@ func TestPromise5WritersWithoutIdentity(t *testing.T) {
 		r.waitArchived(a, 5, 10*time.Second) // it is the writer
 		b := r.start(1, sealed)
 		r.load(5)
-		r.waitArchived(a, 25, 10*time.Second)
-		r.waitArchived(b, 25, 10*time.Second)
+		r.waitAll(25, 10*time.Second, a, b)
 		a.stop()
 		r.load(15)
 		r.waitArchived(b, r.cluster.members[0].last(), 30*time.Second)
@@ -522,8 +501,7 @@ func TestPromise5WritersWithoutIdentity(t *testing.T) {
 		a, b = r.startWith(a.config), r.startWith(b.config)
 		r.load(5)
 		last := r.cluster.members[0].last()
-		r.waitArchived(a, last, 10*time.Second)
-		r.waitArchived(b, last, 10*time.Second)
+		r.waitAll(last, 10*time.Second, a, b)
 		writers := map[uint64]bool{}
 		for i, h := range r.openLog(1).Headers() {
 			if writers[uint64(h.Member)] = true; h.ChainStart != (i == 0) || !h.Object.Encrypted() {
