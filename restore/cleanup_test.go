@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // TestParentsThatAreMissing: they are made, belong to the owner, and go again
 // when the restore fails.
 func TestParentsThatAreMissing(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	dir := t.TempDir()
 	req := three(small(t), filepath.Join(dir, "a", "b"))
 	req.WALDir = filepath.Join(dir, "w", "{name}", "wal")

@@ -14,10 +14,8 @@ import (
 // TestCloneSharesBlocks: on a file system that can, the second and third member
 // take no space of their own, and are equal to the first.
 func TestCloneSharesBlocks(t *testing.T) {
-	asRoot(t)
-	if _, err := exec.LookPath("mkfs.xfs"); err != nil {
-		storetest.Unavailable(t, "needs mkfs.xfs")
-	}
+	storetest.NeedRoot(t)
+	storetest.Program(t, "mkfs.xfs")
 	disk := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))
 	require.NoError(t, os.Truncate(disk, 400<<20))

@@ -253,7 +253,7 @@ func TestNoExchange(t *testing.T) {
 // TestOwnerAndMode: new files belong to whom the old ones did, or to whom the
 // user says.
 func TestOwnerAndMode(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	dir := t.TempDir()
 	l := layout{existing: true, wal: true}
 	req := l.prepare(t, dir, makeDB(t, dbOptions{keys: 20, clusterVersion: "3.5.0"}))

@@ -204,7 +204,7 @@ type hostileTally struct {
 // Nothing of root's outside them is read into a result, changed or removed, and
 // neither is root's own folder in them.
 func TestHostileDirectory(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	runs := 1000
 	if testing.Short() {
 		runs = 50

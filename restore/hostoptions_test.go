@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // TestPromise3SetAsideOnOneHost: one plan, and each host says for itself whether
@@ -48,7 +50,7 @@ func TestPromise3SetAsideOnOneHost(t *testing.T) {
 // TestEarlierRunForAnotherOwner: members that are in place are not completed
 // for a run that wants them to belong to another user.
 func TestEarlierRunForAnotherOwner(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	image := makeDB(t, dbOptions{keys: 20, clusterVersion: "3.5.0"})
 	dir := t.TempDir()
 	l := layout{}

@@ -2,7 +2,6 @@ package restore
 
 import (
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -12,14 +11,6 @@ import (
 
 	"github.com/requorum/requorum/store/storetest"
 )
-
-// asRoot skips what only root can do.
-func asRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		storetest.Unavailable(t, "needs root")
-	}
-}
 
 func mount(t testing.TB, args ...string) {
 	t.Helper()
@@ -37,7 +28,7 @@ func mount(t testing.TB, args ...string) {
 // TestDiskFull: too little space is noticed before the first byte, and a disk
 // that fills up meanwhile leaves nothing behind.
 func TestDiskFull(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	dir := t.TempDir()
 	mount(t, "-t", "tmpfs", "-o", "size=20m", "tmpfs", dir)
 	image := open(t, makeDB(t, dbOptions{keys: 8000, valueSize: 1000, clusterVersion: "3.5.0"}))
@@ -63,7 +54,7 @@ func TestDiskFull(t *testing.T) {
 // TestMountedDataDirectory: the root of a mount can neither be renamed nor
 // replaced, so everything happens inside it, WAL directories too.
 func TestMountedDataDirectory(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	for _, kind := range []string{"tmpfs", "bind"} {
 		t.Run(kind, func(t *testing.T) {
 			dir := t.TempDir()

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // etcdUser owns the members' directories of these tests, and is nobody else here.
@@ -25,7 +27,7 @@ type planted struct {
 
 func plantedHost(t *testing.T) *planted {
 	t.Helper()
-	asRoot(t)
+	storetest.NeedRoot(t)
 	dir := t.TempDir()
 	l := layout{existing: true, wal: true}
 	p := &planted{canary: filepath.Join(dir, "canary"), data: filepath.Join(dir, "data", "m1"), wal: filepath.Join(dir, "wal", "m1")}

@@ -159,7 +159,7 @@ func TestSnapshotFileAppears(t *testing.T) {
 }
 
 func TestSnapshotFileDiskFull(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	dir := t.TempDir()
 	mount(t, "-t", "tmpfs", "-o", "size=2m", "tmpfs", dir)
 	image := open(t, makeDB(t, dbOptions{keys: 8000, valueSize: 1000, clusterVersion: "3.5.0"}))

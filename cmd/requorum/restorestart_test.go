@@ -16,9 +16,7 @@ import (
 // Root starts nothing in a directory that another user can change, or is to have: such a
 // user could put links there.
 func TestStartInAnothersDirectory(t *testing.T) {
-	if os.Geteuid() != 0 {
-		storetest.Unavailable(t, "another user's folder takes root")
-	}
+	storetest.NeedRoot(t)
 	ours, theirs, below, everybodys := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	member := filepath.Join(below, "member")
 	require.NoError(t, errors.Join(os.Chown(theirs, 65534, 65534), os.Mkdir(member, 0o700), os.Chown(member, 65534, 65534), os.Chmod(everybodys, 0o777|os.ModeSticky)))

@@ -8,17 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // TestPackPlanted: a backup that root makes holds no file of root's that the owner of the
 // folder has led it to.
 func TestPackPlanted(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal("cannot run, and REQUORUM_CI=1 wants it to: needs root")
-		}
-		t.Skip("SKIPPED: needs root")
-	}
+	storetest.NeedRoot(t)
 	for _, c := range []struct {
 		name  string
 		plant func(secret, theirs string) error

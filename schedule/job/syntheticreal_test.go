@@ -143,11 +143,7 @@ func byHand(t *testing.T, r *rig, m *snapshot.Manifest) string {
 
 func unpackDatabase(t *testing.T, object, db string) {
 	t.Helper()
-	zstd, err := exec.LookPath("zstd")
-	if err != nil {
-		storetest.Unavailable(t, "zstd is not installed")
-	}
-	if out, err := exec.CommandContext(t.Context(), zstd, "-q", "-d", object, "-o", db).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), storetest.Program(t, "zstd"), "-q", "-d", object, "-o", db).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }

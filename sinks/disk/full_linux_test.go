@@ -13,29 +13,8 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store/storetest"
 )
-
-// mount mounts a tmpfs of so many bytes for the time of the test.
-func mount(t *testing.T, size string) string {
-	t.Helper()
-	folder := t.TempDir()
-	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "size="+size); err != nil {
-		skip(t, "mounting a small file system takes root: "+err.Error())
-	}
-	t.Cleanup(func() {
-		require.NoError(t, unix.Unmount(folder, unix.MNT_DETACH))
-	})
-	return folder
-}
-
-// skip skips loudly, or fails where everything must run.
-func skip(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("REQUORUM_CI") == "1" {
-		t.Fatal("must not be skipped here: " + why)
-	}
-	t.Skip("SKIPPED: " + why)
-}
 
 func freeBytes(t *testing.T, folder string) uint64 {
 	t.Helper()
@@ -49,7 +28,7 @@ func freeBytes(t *testing.T, folder string) uint64 {
 func TestPromise1DiskFull(t *testing.T) {
 	for way, named := range ways {
 		t.Run(way, func(t *testing.T) {
-			folder := mount(t, "3m")
+			folder := storetest.SmallDisk(t, "3m")
 			s := newSink(t, folder, named)
 			mustPut(t, s, "kept", sinktest.Random(1, 1<<20))
 			before := tree(t, folder)
@@ -81,7 +60,7 @@ func TestPromise1DiskFull(t *testing.T) {
 // TestDiskFullOfFiles: without a free inode even an empty object fails, and
 // says so.
 func TestDiskFullOfFiles(t *testing.T) {
-	folder := mount(t, "1m,nr_inodes=4")
+	folder := storetest.SmallDisk(t, "1m,nr_inodes=4")
 	s := newSink(t, folder, true)
 	var err error
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -97,7 +76,7 @@ func TestDiskFullOfFiles(t *testing.T) {
 func TestReadOnlyFileSystem(t *testing.T) {
 	for way, named := range ways {
 		t.Run(way, func(t *testing.T) {
-			folder := mount(t, "1m")
+			folder := storetest.SmallDisk(t, "1m")
 			s := newSink(t, folder, named)
 			mustPut(t, s, "a/b", []byte("data"))
 			require.NoError(t, unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
@@ -115,7 +94,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 
 // TestMemoryIsNoted: a place that forgets on restart says so.
 func TestMemoryIsNoted(t *testing.T) {
-	s := newSink(t, filepath.Join(mount(t, "1m"), "not", "made"), false)
+	s := newSink(t, filepath.Join(storetest.SmallDisk(t, "1m"), "not", "made"), false)
 	able, err := s.Abilities(t.Context())
 	if err != nil || len(able.Notes) != 1 || !strings.Contains(able.Notes[0], "in memory") || !able.ExclusiveCreate {
 		t.Errorf("%+v, %v", able, err)
@@ -126,7 +105,7 @@ func TestMemoryIsNoted(t *testing.T) {
 func TestOtherMountBelow(t *testing.T) {
 	for way, named := range ways {
 		t.Run(way, func(t *testing.T) {
-			folder := mount(t, "1m")
+			folder := storetest.SmallDisk(t, "1m")
 			require.NoError(t, os.Mkdir(filepath.Join(folder, "a"), 0o700))
 			require.NoError(t, unix.Mount("tmpfs", filepath.Join(folder, "a"), "tmpfs", 0, "size=1m"))
 			defer unix.Unmount(filepath.Join(folder, "a"), unix.MNT_DETACH) // the outer mount goes too

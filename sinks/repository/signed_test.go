@@ -24,6 +24,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // keyPair is a file with a private key, and a line for a file of trusted ones.
@@ -175,13 +176,7 @@ func TestForeign(t *testing.T) {
 // ssh-keygen judges a document of every kind as Trust does: docs/format.md gives the line
 // that is signed.
 func TestSSHKeygenAgrees(t *testing.T) {
-	keygen, err := exec.LookPath("ssh-keygen")
-	if err != nil {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("ssh-keygen is not installed")
-	}
+	keygen := storetest.Program(t, "ssh-keygen")
 	key, public := keyPair(t)
 	_, stranger := keyPair(t)
 	trust, strangers := textFile(t, "ops "+public), textFile(t, "ops "+stranger)

@@ -33,6 +33,24 @@ func Unavailable(t testing.TB, reason string) {
 	t.Skipf("SKIPPED: %s", reason)
 }
 
+// NeedRoot is for what only root can do.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Unavailable(t, "it takes root")
+	}
+}
+
+// Program is the path of one that the system has.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Unavailable(t, name+" is not installed")
+	}
+	return path
+}
+
 // Binary is the path of etcd, etcdctl or etcdutl (not for 3.4) of a version,
 // which is built or fetched when it is missing.
 func Binary(t testing.TB, version, name string) string {

@@ -14,6 +14,7 @@ import (
 	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -21,9 +22,7 @@ import (
 // the commands are those of the page.
 func TestPromise5StandardTools(t *testing.T) {
 	for _, name := range []string{"sh", "zstd", "tail", "head", "sed", "sha256sum"} {
-		if _, err := exec.LookPath(name); err != nil {
-			unavailable(t, name+" is not installed")
-		}
+		storetest.Program(t, name)
 	}
 	dir := t.TempDir()
 	identity := newIdentity(t)
@@ -81,25 +80,17 @@ func TestPromise5StandardTools(t *testing.T) {
 	}
 }
 
-func unavailable(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("REQUORUM_CI") == "1" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
-}
-
 // buildAge builds age's own command line into dir, of the version that we use.
 // It is built as a module of its own: it needs modules that ours has no use for.
 func buildAge(t *testing.T, dir string) {
 	t.Helper()
 	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "filippo.io/age").Output()
 	if err != nil {
-		unavailable(t, "go list: "+err.Error())
+		storetest.Unavailable(t, "go list: "+err.Error())
 	}
 	cmd := exec.Command("go", "install", "filippo.io/age/cmd/age@"+strings.TrimSpace(string(version)))
 	cmd.Env = append(os.Environ(), "GOBIN="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		unavailable(t, "age cannot be built: "+string(out))
+		storetest.Unavailable(t, "age cannot be built: "+string(out))
 	}
 }

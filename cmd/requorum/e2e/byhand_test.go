@@ -25,12 +25,7 @@ import (
 // ssh-keygen and jq alone; not as one of another kind, and not with a byte changed.
 func TestSignaturesByHand(t *testing.T) {
 	for _, tool := range []string{"ssh-keygen", "jq"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			if os.Getenv("REQUORUM_CI") == "1" {
-				t.Fatal(err)
-			}
-			t.Skipf("SKIPPED: %s is not installed", tool)
-		}
+		storetest.Program(t, tool)
 	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "format.md"))
 	require.NoError(t, err)

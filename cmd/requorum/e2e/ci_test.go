@@ -53,10 +53,8 @@ func readOrNone(t testing.TB, path string) string {
 // valid.
 func junitCounts(t *testing.T, path string) (tests, failures, errors int) {
 	t.Helper()
-	xmllint, err := exec.LookPath("xmllint")
-	needs(t, err == nil, "xmllint is not installed (apt-get install libxml2-utils)")
 	schema := filepath.Join(storetest.Root(t), "verify", "report", "testdata", "junit.xsd")
-	if out, err := exec.Command(xmllint, "--noout", "--nonet", "--schema", schema, path).CombinedOutput(); err != nil {
+	if out, err := exec.Command(storetest.Program(t, "xmllint"), "--noout", "--nonet", "--schema", schema, path).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	data, err := os.ReadFile(path)

@@ -94,19 +94,10 @@ func needs(t testing.TB, have bool, what string) {
 	}
 }
 
-// debianZstd is the zstd that everybody has: a second reader of what requorum
-// writes.
-func debianZstd(t testing.TB) string {
-	t.Helper()
-	path, err := exec.LookPath("zstd")
-	needs(t, err == nil, "zstd is not installed (apt-get install zstd)")
-	return path
-}
-
-// unpack makes a plain snapshot file of a stored one with zstd alone.
+// unpack makes a plain snapshot file of a stored one with zstd alone, which everybody has.
 func unpack(t testing.TB, stored, plain string) {
 	t.Helper()
-	if out, err := exec.Command(debianZstd(t), "-q", "-d", stored, "-o", plain).CombinedOutput(); err != nil {
+	if out, err := exec.Command(storetest.Program(t, "zstd"), "-q", "-d", stored, "-o", plain).CombinedOutput(); err != nil {
 		t.Fatalf("zstd -d %s: %v\n%s", stored, err, out)
 	}
 }

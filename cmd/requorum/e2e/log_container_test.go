@@ -27,10 +27,9 @@ exec chroot "$root" /requorum "$@"
 // TestLogInAContainer: beside a running member an archiver needs no more than the
 // static binary, the member's directory for reading, and a folder for its spool.
 func TestLogInAContainer(t *testing.T) {
-	needs(t, os.Getuid() == 0, "mounts in a namespace of its own take root")
+	storetest.NeedRoot(t) // to mount in a namespace of its own
 	for _, tool := range []string{"unshare", "mount", "chroot"} {
-		_, err := exec.LookPath(tool)
-		needs(t, err == nil, "there is no "+tool)
+		storetest.Program(t, tool)
 	}
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	u := newUser(t)

@@ -101,10 +101,9 @@ type slowDisk struct {
 
 func startSlowDisk(t *testing.T, c *storetest.Cluster, member int, delay time.Duration) *slowDisk {
 	t.Helper()
-	strace, err := exec.LookPath("strace")
-	needs(t, err == nil, "strace is not installed (apt-get install strace)")
 	s, pid := &slowDisk{trace: filepath.Join(t.TempDir(), "trace")}, c.Pid(member)
-	s.Process, err = storetest.StartProcess(exec.Command(strace, "-f", "-o", s.trace, "-p", strconv.Itoa(pid),
+	var err error
+	s.Process, err = storetest.StartProcess(exec.Command(storetest.Program(t, "strace"), "-f", "-o", s.trace, "-p", strconv.Itoa(pid),
 		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter="+strconv.FormatInt(delay.Microseconds(), 10)), s.trace+".log")
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Stop(time.Minute) })

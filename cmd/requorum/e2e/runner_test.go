@@ -149,9 +149,7 @@ func (r *runner) run(t *testing.T, with map[string]string) ran {
 // steers requorum is in it.
 func (u *user) bash(t *testing.T, dir, script string, env map[string]string) (log string, code int) {
 	t.Helper()
-	path, err := exec.LookPath("bash")
-	needs(t, err == nil, "bash is not installed")
-	cmd := exec.Command(path, "--noprofile", "--norc", "-eo", "pipefail", "-c", script)
+	cmd := exec.Command(storetest.Program(t, "bash"), "--noprofile", "--norc", "-eo", "pipefail", "-c", script)
 	cmd.Dir, cmd.Env = dir, append([]string{}, u.Env...)
 	for _, e := range os.Environ() { // the build needs its caches, which HOME does not name here
 		if name, _, _ := strings.Cut(e, "="); name == "HOME" {

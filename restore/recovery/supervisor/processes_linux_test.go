@@ -88,12 +88,7 @@ func TestWhoCounts(t *testing.T) {
 // TestOtherUsersArguments: a process of another user whose arguments name the data
 // directory proves nothing, one of root's or of the owner's does.
 func TestOtherUsersArguments(t *testing.T) {
-	if os.Getuid() != 0 {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal("another user takes root")
-		}
-		t.Skip("another user takes root")
-	}
+	storetest.NeedRoot(t)
 	const owner, stranger = 65533, 65534
 	dir := t.TempDir()
 	require.NoError(t, os.Chown(dir, owner, owner))
@@ -120,12 +115,7 @@ func TestOtherUsersArguments(t *testing.T) {
 // can make, does not make the process that writes there the member's; one to a file of its
 // own does. One to another user's folder proves nothing.
 func TestLinksToOthersFiles(t *testing.T) {
-	if os.Getuid() != 0 {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal("another user takes root")
-		}
-		t.Skip("another user takes root")
-	}
+	storetest.NeedRoot(t)
 	const owner, stranger = 65533, 65534
 	for _, c := range []struct {
 		uid  int
@@ -222,15 +212,7 @@ func TestNamed(t *testing.T) {
 // TestNamedInATableThatHides: where proc is mounted with hidepid, who has
 // no right to trace others is told so, and proves nothing by it; root is not. Takes root.
 func TestNamedInATableThatHides(t *testing.T) {
-	unable := func(why string) {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal(why)
-		}
-		t.Skip(why)
-	}
-	if os.Getuid() != 0 {
-		unable("to mount a process table takes root")
-	}
+	storetest.NeedRoot(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	data, err := os.ReadFile(exe)
@@ -257,7 +239,7 @@ func TestNamedInATableThatHides(t *testing.T) {
 		cmd := exec.Command("unshare", "--mount", "sh", "-c", "mount -t proc -o hidepid="+c.option+" proc /proc && exec "+c.as+program+" named requorum-t4")
 		out, err := cmd.Output()
 		if err != nil {
-			unable("unshare, mount or setpriv: " + err.Error())
+			storetest.Unavailable(t, "unshare, mount or setpriv: "+err.Error())
 		}
 		var table named
 		require.NoError(t, json.Unmarshal(out, &table), string(out))

@@ -84,9 +84,7 @@ func TestStoreThatEnds(t *testing.T) {
 // TestLogFileOfAnother: a link that the store's user put in the place of the log file, in a
 // folder of its own, is found by Check, and is not written through.
 func TestLogFileOfAnother(t *testing.T) {
-	if os.Getuid() != 0 {
-		storetest.Unavailable(t, "another user takes root")
-	}
+	storetest.NeedRoot(t)
 	logs, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
 	s := storeOf(t, filepath.Join(t.TempDir(), "data"), t.TempDir(), "/bin/echo", "written")
 	s.LogFile = filepath.Join(logs, "m1.log")
