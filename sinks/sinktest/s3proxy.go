@@ -304,11 +304,11 @@ func FlipRequest(offset int64) ProxyAction {
 
 // FlipResponse flips a bit of the answer's body at offset.
 func FlipResponse(offset int64) ProxyAction {
-	return answer(func(resp *http.Response) { resp.Body = body{&flipper{resp.Body, offset}, resp.Body} })
+	return Answer(func(resp *http.Response) { resp.Body = body{&flipper{resp.Body, offset}, resp.Body} })
 }
 
-// answer changes the server's answer.
-func answer(change func(*http.Response)) ProxyAction {
+// Answer changes the server's answer.
+func Answer(change func(*http.Response)) ProxyAction {
 	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
 		changing := *server
 		changing.ModifyResponse = func(resp *http.Response) error { change(resp); return nil }
@@ -357,7 +357,7 @@ func (f *flipper) Read(p []byte) (int, error) {
 // WithoutHeaders drops headers of the answer: a server that does not tell what it did, or
 // did not do it.
 func WithoutHeaders(names ...string) ProxyAction {
-	return answer(func(resp *http.Response) {
+	return Answer(func(resp *http.Response) {
 		for _, name := range names {
 			resp.Header.Del(name)
 		}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
@@ -238,11 +237,8 @@ func agentsAmongKills(t *testing.T, version string) {
 // due in the two minutes since the job may have run last.
 func expectPruned(t testing.TB, u *user, server *sinktest.S3Server, repo string) {
 	t.Helper()
-	var plan retention.Plan
 	e := u.Must(t, exitOK, "prune", "--repo", repo, "--dry-run", "--keep-any-point", "2m", "--keep-last", "3", "--keep-minimum", "2", "--output", "json")
-	if err := json.Unmarshal([]byte(e.Stdout), &plan); err != nil {
-		t.Fatalf("%v: %s", err, e)
-	}
+	plan := decode[pruneReport](t, e).Plan
 	var backups, pruned int
 	for _, b := range u.list(t, repo).Backups {
 		backups++

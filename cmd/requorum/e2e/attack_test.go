@@ -16,7 +16,6 @@ import (
 
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks"
-	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
@@ -161,11 +160,7 @@ type attack struct {
 
 func newAttack(t *testing.T, dir, url string, u *user, c, other *storetest.Cluster) *attack {
 	t.Helper()
-	sink, err := disk.New(dir)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = sink.Close() })
-	repo, err := repository.Open(t.Context(), sink)
-	require.NoError(t, err)
+	repo := openRepo(t, dir)
 	ids, err := repo.TimelineIDs(t.Context())
 	require.NoError(t, err)
 	require.Len(t, ids, 1)

@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,17 +62,11 @@ func newAgentWorld(t *testing.T) *agentWorld {
 	}
 	w.skewed = sinktest.NewFaultProxy(t, w.s3.Endpoint, sinktest.ProxyFault{
 		Name: "times of yesterday", Times: -1, Match: func(r *http.Request) bool { return r.Method == http.MethodHead },
-		Do: func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-			answer := httptest.NewRecorder()
-			server.ServeHTTP(answer, r)
-			for name, values := range answer.Header() {
-				w.Header()[name] = values
+		Do: sinktest.Answer(func(resp *http.Response) {
+			if modified, err := http.ParseTime(resp.Header.Get("Last-Modified")); err == nil {
+				resp.Header.Set("Last-Modified", modified.Add(-24*time.Hour).Format(http.TimeFormat))
 			}
-			if modified, err := http.ParseTime(answer.Header().Get("Last-Modified")); err == nil {
-				w.Header().Set("Last-Modified", modified.Add(-24*time.Hour).Format(http.TimeFormat))
-			}
-			w.WriteHeader(answer.Code)
-		},
+		}),
 	})
 
 	w.identity, w.identityFile = w.newIdentity(t, "identity.txt")
@@ -151,10 +142,7 @@ func (w *agentWorld) config(t *testing.T, change keys) string {
 func (w *agentWorld) doctor(t *testing.T, file string, nobody bool) (doctorReport, ended) {
 	t.Helper()
 	e := (&storetest.Operator{Binary: storetest.Requorum(t), Nobody: nobody}).Run(t, "doctor", "--agent-config", file, "--output", "json")
-	var r doctorReport
-	if err := json.Unmarshal([]byte(e.Stdout), &r); err != nil {
-		t.Fatalf("%v: %s", err, e)
-	}
+	r := decode[doctorReport](t, e)
 	if want := map[bool]int{true: exitOK, false: exitFailed}[r.OK]; e.Code != want {
 		t.Errorf("exit code %d, want %d: %s", e.Code, want, e)
 	}

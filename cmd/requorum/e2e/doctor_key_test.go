@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -46,10 +45,8 @@ func expectDoctorKey(t *testing.T, server *sinktest.S3Server, bucket string) {
 	examine := func(args ...string) []string {
 		t.Helper()
 		e := run(t, append([]string{"doctor", "--output", "json"}, args...)...)
-		var r doctorReport
-		require.NoError(t, json.Unmarshal([]byte(e.Stdout), &r), e)
 		var all []string
-		for _, c := range r.Checks {
+		for _, c := range decode[doctorReport](t, e).Checks {
 			if strings.HasPrefix(c.Check, "s3://") && strings.Contains(c.Text, "its key") {
 				all = append(all, c.Verdict+": "+c.Text+" → "+c.Next)
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
-	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -40,10 +39,7 @@ func TestForeignIsShown(t *testing.T) {
 		t.Fatal(text)
 	}
 
-	sink, err := disk.New(place)
-	require.NoError(t, err)
-	other, err := repository.Open(ctx, sink)
-	require.NoError(t, err)
+	other := openRepo(t, place)
 	ids, err := other.TimelineIDs(ctx)
 	require.NoError(t, err)
 	id, by := ids[0], repository.TimelineID{ClusterID: 0xab, N: 1}
@@ -54,7 +50,7 @@ func TestForeignIsShown(t *testing.T) {
 	next := raftlog.Entry{Index: newest.LastIndex + 1, Term: newest.LastTerm}
 	h, data, err := segment.Encode(ctx, id, newest.After, false, segment.Batch{Entries: []raftlog.Entry{next}}, segment.Meta{Member: 1, Cut: time.Now(), Previous: newest.FirstIndex}, segment.Options{Tool: "another"})
 	require.NoError(t, err)
-	_, err = sinks.Put(ctx, sink, h.Name(), data, sinks.CreateOptions{})
+	_, err = sinks.Put(ctx, other.Sink(), h.Name(), data, sinks.CreateOptions{})
 	require.NoError(t, err)
 	foreign := []string{h.Name()}
 	for name, document := range map[string]any{

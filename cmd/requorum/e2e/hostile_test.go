@@ -17,7 +17,6 @@ import (
 
 	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/schedule/web"
-	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
@@ -147,11 +146,7 @@ func expectUsable(t *testing.T, repo string, good []*snapshot.Manifest) (memory 
 		}
 	}
 	// What an agent reads every few minutes.
-	sink, err := disk.New(repo)
-	require.NoError(t, err)
-	defer sink.Close()
-	r, err := repository.Open(t.Context(), sink)
-	require.NoError(t, err)
+	r := openRepo(t, repo)
 	catalog, err := snapshot.ReadCatalog(t.Context(), r)
 	require.NoError(t, err)
 	_, err = verdict.ReadAll(t.Context(), r)

@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/requorum/requorum/sinks/disk"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -42,13 +40,8 @@ func stampedLog(t *testing.T, version string) {
 
 	stamp := func(member uint64, at time.Time, h snapshot.HashKV) {
 		t.Helper()
-		sink, err := disk.New(repo)
-		require.NoError(t, err)
-		defer sink.Close()
-		r, err := repository.Open(t.Context(), sink)
-		require.NoError(t, err)
 		m := raftlog.Mark{Index: index, Term: 2, Time: at, Member: member, Revision: h.Revision}
-		err = segment.WriteMark(t.Context(), r, covered.Timeline, m, &segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision})
+		err := segment.WriteMark(t.Context(), openRepo(t, repo), covered.Timeline, m, &segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision})
 		require.NoError(t, err)
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)

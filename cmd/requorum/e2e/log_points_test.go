@@ -13,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/requorum/requorum/sinks/disk"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -196,11 +194,7 @@ func TestLogFlippedBytes(t *testing.T) {
 	if n := len(log.Headers()); n < 3 {
 		t.Fatalf("%d segments: want several", n)
 	}
-	sink, err := disk.New(dir)
-	require.NoError(t, err)
-	defer sink.Close()
-	repo, err := repository.Open(t.Context(), sink)
-	require.NoError(t, err)
+	repo := openRepo(t, dir)
 	out, flips := u.Path("never.db"), 0
 	for _, h := range log.Headers() {
 		path := filepath.Join(dir, filepath.FromSlash(h.Name()))

@@ -185,15 +185,21 @@ func expectAcks(t testing.TB, path, what string, acks []storetest.Ack) {
 	}
 }
 
+// openRepo opens a repository on disk.
+func openRepo(t testing.TB, url string) *repository.Repository {
+	t.Helper()
+	sink, err := disk.New(strings.TrimPrefix(url, "file://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { sink.Close() })
+	repo, err := repository.Open(t.Context(), sink)
+	require.NoError(t, err)
+	return repo
+}
+
 // openLog opens the archived log of a timeline in a repository on disk.
 func openLog(t testing.TB, repo string, timeline repository.TimelineID) *segment.Log {
 	t.Helper()
-	sink, err := disk.New(strings.TrimPrefix(repo, "file://"))
-	require.NoError(t, err)
-	t.Cleanup(func() { sink.Close() })
-	r, err := repository.Open(t.Context(), sink)
-	require.NoError(t, err)
-	log, err := segment.OpenLog(t.Context(), r, timeline, nil)
+	log, err := segment.OpenLog(t.Context(), openRepo(t, repo), timeline, nil)
 	require.NoError(t, err)
 	return log
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -39,15 +38,6 @@ func survivors(c *storetest.Cluster, members ...int) string {
 	return strings.Join(all, ",")
 }
 
-func recovered(t *testing.T, e ended) recoveryReport {
-	t.Helper()
-	var r recoveryReport
-	if err := json.Unmarshal([]byte(e.Stdout), &r); err != nil {
-		t.Fatalf("%v: %s", err, e)
-	}
-	return r
-}
-
 // expectRecovered boots what was built, and wants every acknowledged write in it.
 func expectRecovered(t *testing.T, version string, r recoveryReport, acks []storetest.Ack) {
 	t.Helper()
@@ -69,7 +59,7 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			u := newUser(t)
 			before := filesBelow(t, dataDirsOf(c)...)
 
-			plan := recovered(t, u.Must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("new")), "--dry-run", "--output", "json"))
+			plan := decode[recoveryReport](t, u.Must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("new")), "--dry-run", "--output", "json"))
 			if !plan.Proven || plan.Plan.Bump.Raise || len(plan.Members) != 3 {
 				t.Errorf("from two of three: proven %v, raise %v, members %+v", plan.Proven, plan.Plan.Bump.Raise, plan.Members)
 			}
@@ -86,11 +76,11 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			}
 			_, err := os.Stat(u.Path("one"))
 			require.Error(t, err, "something was built that nobody agreed to")
-			r := recovered(t, u.Must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
+			r := decode[recoveryReport](t, u.Must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
 			if r.Proven || r.Restore.RevisionAfter < r.Restore.RevisionBefore+1_000_000_000 {
 				t.Errorf("from one of three: proven %v, revision %d to %d", r.Proven, r.Restore.RevisionBefore, r.Restore.RevisionAfter)
 			}
-			again := recovered(t, u.Must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
+			again := decode[recoveryReport](t, u.Must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
 			// Whoever has the data directories says there that all was built elsewhere.
 			forged := u.Path("forged")
 			require.NoError(t, os.CopyFS(forged, os.DirFS(u.Path("one"))))
@@ -116,16 +106,16 @@ func TestPromise2RecoverLocal(t *testing.T) {
 				t.Errorf("the same from one of three, done already: proven %v, %+v", again.Proven, again.Restore)
 			}
 
-			r = recovered(t, u.Must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("new")), "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"))
+			r = decode[recoveryReport](t, u.Must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("new")), "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"))
 			if r.Restore.RevisionAfter != r.Restore.RevisionBefore {
 				t.Errorf("nothing was lost, and the revision went from %d to %d", r.Restore.RevisionBefore, r.Restore.RevisionAfter)
 			}
 			last := acks[len(acks)-1]
-			past := recovered(t, u.Must(t, exitUnproven, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("past")), "--before", last.Key, "--accept-loss", id, "--output", "json"))
+			past := decode[recoveryReport](t, u.Must(t, exitUnproven, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("past")), "--before", last.Key, "--accept-loss", id, "--output", "json"))
 			if past.Restore.RevisionBefore != last.Revision-1 || past.Restore.RevisionAfter < last.Revision {
 				t.Errorf("before the last write, of revision %d: revision %d, raised to %d", last.Revision, past.Restore.RevisionBefore, past.Restore.RevisionAfter)
 			}
-			expectSameFiles(t, before, filesBelow(t, dataDirsOf(c)...))
+			require.Equal(t, before, filesBelow(t, dataDirsOf(c)...))
 			expectRecovered(t, version, r, acks)
 		})
 	}
@@ -260,12 +250,12 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 		// by then: those folders stay.
 		_, late, err := restore.Restored(filepath.Join(dir, "m1"))
 		require.NoError(t, err)
-		last = recovered(t, u.Must(t, exitOK, same...))
+		last = decode[recoveryReport](t, u.Must(t, exitOK, same...))
 		expectAllOrNone(t, dir, wal, "killed at "+point+", and run again")
 		for _, m := range last.Restore.Members {
 			require.NoError(t, restore.CheckStartable(m.DataDir, m.WALDir), "killed at %s, and run again", point)
 		}
-		again := recovered(t, u.Must(t, exitOK, same...))
+		again := decode[recoveryReport](t, u.Must(t, exitOK, same...))
 		if !again.Proven || !again.Restore.CompletedEarlier || len(again.Restore.Members) != 3 || again.Restore.Plan.ID != last.Restore.Plan.ID {
 			t.Errorf("killed at %s, done, and run again: %+v", point, again.Restore)
 		}
@@ -282,7 +272,7 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 	if left := filesBelow(t, temporary); len(left) != 1 {
 		t.Errorf("it leaves in the folder for temporary files: %v", left)
 	}
-	expectSameFiles(t, before, filesBelow(t, old...))
+	require.Equal(t, before, filesBelow(t, old...))
 	if wal { // the harness starts members with their log inside
 		for _, m := range last.Restore.Members {
 			require.NoError(t, os.Rename(m.WALDir, filepath.Join(m.DataDir, "member", "wal")))
@@ -309,19 +299,5 @@ func expectAllOrNone(t *testing.T, dir string, wal bool, when string) {
 	}
 	if starts > 0 && there < 3 {
 		t.Errorf("%s: %d members would start, and %d are there", when, starts, there)
-	}
-}
-
-func expectSameFiles(t *testing.T, before, after map[string]string) {
-	t.Helper()
-	for path, was := range before {
-		if after[path] != was {
-			t.Errorf("%s was changed from %s to %s", path, was, after[path])
-		}
-	}
-	for path := range after {
-		if _, was := before[path]; !was {
-			t.Errorf("%s is new", path)
-		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
@@ -144,13 +143,9 @@ func TestKilledReplay(t *testing.T) {
 // archive's chain value there.
 func expectBranch(t *testing.T, dir string, r restoreReport) {
 	t.Helper()
-	sink, err := disk.New(dir)
-	require.NoError(t, err)
-	repo, err := repository.Init(t.Context(), sink, time.Now())
-	require.NoError(t, err)
 	id, err := repository.ParseTimelineID(r.Timeline)
 	require.NoError(t, err)
-	branch, err := repo.Timeline(t.Context(), id)
+	branch, err := openRepo(t, dir).Timeline(t.Context(), id)
 	require.NoError(t, err)
 	recipe := r.Restore.Plan.Source.Recipe
 	want := repository.Branch{Timeline: recipe.Timeline, Backup: recipe.Base, RaftIndex: recipe.Index, Revision: recipe.Revision, Chain: recipe.Chain.String()}

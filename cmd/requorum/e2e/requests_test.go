@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/snap"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
@@ -31,6 +29,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -72,34 +71,18 @@ func (l *longLog) timeOf(index uint64) time.Time {
 // entry is the entry of an index: a change of one of a thousand keys. The last
 // changes but ten are of the key "gone", which the last deletes.
 func (l *longLog) entry(index uint64) raftlog.Entry {
-	e := raftlog.Entry{Index: index, Term: 2}
-	marshal := func(m proto.Message) {
-		data, err := proto.Marshal(m)
-		require.NoError(l.t, err)
-		e.Data = data
-	}
-	request := &etcdserverpb.InternalRaftRequest{Header: &etcdserverpb.RequestHeader{ID: index}}
+	request := logtest.Put(fmt.Sprintf("/key/%d", index%1000), fmt.Sprintf("value %d", index))
 	switch {
-	case index == 1:
-		id := uint64(1)
-		member, err := json.Marshal(map[string]any{"id": id, "peerURLs": []string{"http://127.0.0.1:1"}})
-		require.NoError(l.t, err)
-		e.Type = raftpb.EntryConfChange
-		marshal(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &id, Context: member})
-		return e
-	case index == 2:
-		request.ClusterVersionSet = &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}
+	case index <= 2:
+		return logtest.Begin(l.t)[index-1]
 	case index == l.last-20:
-		request.Put = &etcdserverpb.PutRequest{Key: []byte("gone"), Value: []byte("was here")}
+		request = logtest.Put("gone", "was here")
 	case index == l.last-10:
-		request.DeleteRange = &etcdserverpb.DeleteRangeRequest{Key: []byte("gone")}
+		request = &etcdserverpb.InternalRaftRequest{DeleteRange: &etcdserverpb.DeleteRangeRequest{Key: []byte("gone")}}
 	case l.compacts(index):
-		request.Compaction = &etcdserverpb.CompactionRequest{Revision: l.revision(index) - 1}
-	default:
-		request.Put = &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "/key/%d", index%1000), Value: fmt.Appendf(nil, "value %d", index)}
+		request = &etcdserverpb.InternalRaftRequest{Compaction: &etcdserverpb.CompactionRequest{Revision: l.revision(index) - 1}}
 	}
-	marshal(request)
-	return e
+	return logtest.Entry(l.t, index, request)
 }
 
 func (l *longLog) make(sink sinks.Sink) {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,10 +18,7 @@ import (
 func (u *user) verify(t testing.TB, code int, args ...string) verifyReport {
 	t.Helper()
 	e := u.Must(t, code, append([]string{"verify", "--output", "json"}, args...)...)
-	var r verifyReport
-	if err := json.Unmarshal([]byte(e.Stdout), &r); err != nil {
-		t.Fatalf("%v: %s", err, e)
-	}
+	r := decode[verifyReport](t, e)
 	const note = "note: nobody's signature was checked: who can write to the repository decides what is read; --trust FILE names whom to believe\n"
 	if code == exitOK && e.Stderr != "" && e.Stderr != note {
 		t.Errorf("on standard error: %s", e.Stderr)
