@@ -15,8 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/store/storetest"
-
-	"github.com/requorum/requorum/store/storetest"
 )
 
 // state is what a host remembers, which is replaced as a whole; nil where it is nothing.
