@@ -23,7 +23,9 @@ import (
 func (h *testHost) slowClient(t *testing.T) (mayStop, mayStart string) {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(h.dir, name) }
-	program := fmt.Sprintf("front%s%d", h.name, clientNumber.Add(1)) // of no other test
+	// Of no other test, nor of another run beside this one: all processes of the machine are
+	// looked at, of whose names the kernel keeps 15 letters.
+	program := fmt.Sprintf("f%d-%d", os.Getpid(), clientNumber.Add(1))
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, errors.Join(err, os.Symlink(sleep, path(program))))
 	script := func(name, text string) []string {
