@@ -124,7 +124,8 @@ func TestOtherEntries(t *testing.T) {
 		want bool
 	}{
 		"attributes": {v2("/0/members/1f/attributes"), true}, "a key of the v2 API": {v2("/1/members/1f/attributes"), false}, "the version": {v2("/0/version"), false},
-		"no ID": {v2("/0/members/x/attributes"), false}, "put": {put, false}, "nothing": {nil, false}, "not known": {[]byte{0xff}, false},
+		"the member's other attributes": {v2("/0/members/1f/raftAttributes"), false},
+		"no ID":                         {v2("/0/members/x/attributes"), false}, "put": {put, false}, "nothing": {nil, false}, "not known": {[]byte{0xff}, false},
 	} {
 		state := Membership{Members: []snapshot.Member{{ID: 0x1f}}}
 		_, err := state.Apply(raftlog.Entry{Index: 1, Data: c.data})

@@ -276,6 +276,22 @@ func (s *scenario) findings(t *testing.T) *Findings {
 	return y.result()
 }
 
+// Of each log the terms of the entries that any database or full snapshot ends with are
+// told: by these a log joins it.
+func TestTermsOfDatabases(t *testing.T) {
+	log := []raftlog.Entry{{Index: 4, Term: 1}, {Index: 5, Term: 2}, {Index: 6, Term: 2}}
+	f := (&scenario{
+		logs: map[string][]raftlog.Entry{"m2": log, "archive:7-1": log},
+		members: []*memberDir{
+			{Survivor: Survivor{Name: "m1"}, remains: &Remains{Databases: []Database{{Path: "/m1/db", Index: 5, Term: 2}}}},
+			{Survivor: Survivor{Name: "m2"}, remains: &Remains{Log: &Log{FirstIndex: 4, LastIndex: 6, Ranges: []Range{{4, 6}}}}},
+		},
+		archives: []Archive{{Name: "archive:7-1", Fulls: []Full{{Index: 6}}, Log: []Range{{4, 6}}}},
+	}).findings(t)
+	require.Equal(t, []Term{{5, 2}, {6, 2}}, f.Survivors[1].Log.Terms)
+	require.Equal(t, []Term{{5, 2}, {6, 2}}, f.Archives[0].Terms)
+}
+
 func (s *scenario) others(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	p, err := Decide(s.findings(t), request(t, d))
