@@ -358,11 +358,12 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *poi
 	if point != nil && !point.RevisionExact {
 		least = "at least "
 	}
-	if p.Path != "" {
+	switch {
+	case p.Path != "":
 		g.printf("Would write %s at revision %s%d to %s\n", p.Source.Name, least, f.Revision, p.Path)
-	} else if point != nil && !point.Rebuilt && point.Entries > 0 {
+	case point != nil && !point.Rebuilt && point.Entries > 0:
 		g.printf("Would restore %s\n  database of up to about %s\n", p.Source.Name, size(p.Source.Size))
-	} else {
+	default:
 		g.printf("Would restore %s\n  revision %d, raft index %d, database %s\n", p.Source.Name, f.Revision, f.RaftIndex, size(p.Source.Size))
 	}
 	if point != nil {
