@@ -63,6 +63,9 @@ func (l *listing) start(s *Sink) error {
 // end.
 func (l *listing) enter(parent *os.Root, name, full string) error {
 	folder, err := parent.OpenRoot(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // also where somebody has made it since
+	}
 	if err != nil {
 		if info, statErr := parent.Stat(name); errors.Is(absent(statErr), sinks.ErrNotFound) || statErr == nil && !info.IsDir() {
 			return nil // it is gone; or the prefix goes on below an object, where nothing is

@@ -115,7 +115,7 @@ func TestFoldersThatCannotSync(t *testing.T) {
 }
 
 // TestDeleteBesideCreate: Delete removes emptied folders while Commit needs
-// them. Every Put must succeed.
+// them. Every Put must succeed, and every List.
 func TestDeleteBesideCreate(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *Sink) {
 		s.sync = func(*os.File) error { return nil } // for more rounds in less time
@@ -135,7 +135,20 @@ func TestDeleteBesideCreate(t *testing.T) {
 				}
 			})
 		}
-		writers.Wait()
+		done := make(chan struct{})
+		go func() { writers.Wait(); close(done) }()
+		for listing := true; listing; {
+			select {
+			case <-done:
+				listing = false
+			default:
+				for _, err := range s.List(t.Context(), "deep/er/", "") {
+					if err != nil {
+						t.Error(err) // the writers go on
+					}
+				}
+			}
+		}
 		if got := tree(t, s.path); len(got) != 0 {
 			t.Errorf("left: %q", got)
 		}
