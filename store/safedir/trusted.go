@@ -32,6 +32,9 @@ var ErrOthers = errors.New("other users of this machine")
 // TrustedFile checks a file that this process acts on.
 func TrustedFile(path string) error {
 	_, err := check(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", path, err) // which names the step that is not there
+	}
 	return err
 }
 

@@ -32,6 +32,14 @@ func (p *pieces) close() error {
 	return all
 }
 
+func newPieces(r *RebuildRequest) *pieces {
+	p := &pieces{request: r, members: map[string]*walreplay.History{}}
+	for _, repo := range r.Repositories {
+		p.repos = append(p.repos, &storedLogs{repo: repo, archives: map[repository.TimelineID]*walreplay.History{}})
+	}
+	return p
+}
+
 // join puts the source together.
 func (p *pieces) join(ctx context.Context) (*walreplay.History, error) {
 	s := &p.request.Source

@@ -214,7 +214,7 @@ func (m *leftoverCase) archives(t *testing.T) {
 			if out := state(t, r); out.Recipe != nil || out.Base.ID != full.Backup {
 				t.Errorf("%+v", out)
 			}
-			p := &pieces{request: &RebuildRequest{Source: s, Places: r.Places, Repositories: r.Repositories, Identities: r.Identities}, members: map[string]*walreplay.History{}}
+			p := newPieces(&RebuildRequest{Source: s, Places: r.Places, Repositories: r.Repositories, Identities: r.Identities})
 			joined, err := p.join(t.Context())
 			require.NoError(t, err)
 			if joined.Encrypted(m.begin+1, m.end) != (recipients != nil) || p.close() != nil {

@@ -65,10 +65,7 @@ func Rebuild(ctx context.Context, r RebuildRequest) (_ *walreplay.Rebuilt, err e
 		return nil, errors.New("a rebuild needs a folder for its scratch files")
 	}
 	r.Replay.ScratchDir = r.ScratchDir
-	p := &pieces{request: &r, members: map[string]*walreplay.History{}}
-	for _, repo := range r.Repositories {
-		p.repos = append(p.repos, &storedLogs{repo: repo, archives: map[repository.TimelineID]*walreplay.History{}})
-	}
+	p := newPieces(&r)
 	// What is rebuilt is a file of its own, or a stored object.
 	defer func() { err = errors.Join(err, p.close()) }()
 	history, err := p.join(ctx)
