@@ -200,6 +200,7 @@ func (j *joined) Coverage() []segment.Coverage {
 	return []segment.Coverage{all}
 }
 
+// Entries are those of the parts, one after the other.
 func (j *joined) Entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
 	return func(yield func(raftlog.Entry, error) bool) {
 		next := first

@@ -207,6 +207,7 @@ func (m *member) complete(c *Recipe, b *Base, f snapshot.Facts) {
 	}
 }
 
+// Coverage are the parts of the log.
 func (m *member) Coverage() []segment.Coverage { return m.parts }
 
 // Entries ends the log's own iteration, which goes to its end, at last.

@@ -67,7 +67,7 @@ var calls = []struct {
 	{"restore/j/x.go", `os.Getenv("x")`, false}, {"restore/k/x_test.go", `os.Open("x")`, false}, {"restore/x.go", `os.Lchown("x", 0, 0)`, true},
 	{"walreplay/walfile/x.go", `os.Open("x")`, true}, {"walreplay/x.go", `os.Mkdir("x", 0)`, true}, {"snapshot/x.go", `os.Stat("x")`, true}, {"verify/x.go", `os.ReadDir("x")`, true},
 	{"restore/recovery/host/x.go", `os.MkdirAll("x", 0)`, true}, {"restore/recovery/sources/x.go", `os.Open("x")`, true},
-	{"restore/recovery/host/journal.go", `os.Open("x")`, false}, {"restore/recovery/supervisor/x.go", `os.Open("x")`, false}, {"restore/recovery/x.go", `os.Open("x")`, false}, {"schedule/x.go", `os.Open("x")`, false},
+	{"restore/recovery/host/state.go", `os.Open("x")`, false}, {"restore/recovery/supervisor/x.go", `os.Open("x")`, false}, {"restore/recovery/x.go", `os.Open("x")`, false}, {"schedule/x.go", `os.Open("x")`, false},
 	{"cmd/requorum/x.go", `os.Open("x")`, false}, {"sinks/disk/x.go", `os.Open("x")`, false}, {"store/safedir/x.go", `os.Lstat("x")`, false},
 }
 

@@ -146,11 +146,12 @@ func (b *history) listResults(ctx context.Context) (map[string][]listed, error) 
 				}
 				continue
 			}
-			if attempt > 0 {
+			switch {
+			case attempt > 0:
 				failed = listed{slot, true}
-			} else if failed.slot == slot {
+			case failed.slot == slot:
 				all[job] = append(all[job], failed)
-			} else {
+			default:
 				all[job] = append(all[job], listed{slot, false})
 			}
 		}
