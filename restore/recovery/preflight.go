@@ -198,8 +198,7 @@ func bumpOf(p *sources.Plan, a asked) restore.BumpRequest {
 	return restore.BumpRequest{Mode: restore.BumpBy, Amount: p.Bump.HighestKnown + restore.DefaultBump - lowest(p, a)}
 }
 
-// raises reports whether a revision rises. Journals of earlier versions have "off" of
-// what is none.
+// raises reports whether a revision rises.
 func raises(b restore.BumpRequest) bool {
 	return b.Mode != restore.BumpOff && b.Mode != restore.BumpNone
 }
