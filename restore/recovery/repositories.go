@@ -53,7 +53,7 @@ func OpenRepositories(ctx context.Context, urls []string, keys signing.Keys, o s
 }
 
 func open(ctx context.Context, url string, keys signing.Keys, o sinks.Options) (*repository.Repository, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*o.Retry.For, errors.New("it does not answer"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*max(o.Retry.For, repositoryPatience), errors.New("it does not answer"))
 	defer cancel()
 	s, err := place.Open(ctx, url, o)
 	if err != nil {

@@ -149,8 +149,8 @@ func (c *conversation) serve(ctx context.Context) error {
 		if err := strict(line, &f); err != nil {
 			return fmt.Errorf("a line that cannot be read came: %s: %w", shown(line), err)
 		}
-		if f.Raw < 0 || f.Raw > piece {
-			return fmt.Errorf("data of %d bytes came at once", f.Raw)
+		if f.Raw < 0 || f.Raw > piece || f.Raw > 0 && len(line) > piece {
+			return fmt.Errorf("data of %d bytes came at once, behind a line of %d", f.Raw, len(line))
 		}
 		if f.Raw > 0 {
 			f.data = make([]byte, f.Raw)
@@ -168,21 +168,22 @@ func (c *conversation) serve(ctx context.Context) error {
 		case f.Action == "":
 			c.answered(f)
 		default:
-			if err := c.begin(ctx, f); err != nil {
+			if err := c.begin(ctx, f, len(line)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// begin answers a request, in a goroutine of its own.
-func (c *conversation) begin(ctx context.Context, f frame) error {
+// begin answers a request, of so many bytes, in a goroutine of its own. It counts until
+// its answer is taken.
+func (c *conversation) begin(ctx context.Context, f frame, size int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked[f.ID] != nil || len(c.asked) >= maxRequests {
 		return fmt.Errorf("more than %d requests came at once, or one of them twice", maxRequests)
 	}
-	if c.held += len(f.Value); c.held > maxLine {
+	if c.held += size; c.held > maxLine {
 		return fmt.Errorf("requests of more than %d bytes came at once", maxLine)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -201,13 +202,13 @@ func (c *conversation) begin(ctx context.Context, f frame) error {
 				answer.Refusal = &refused.Refusal
 			}
 		}
-		c.mu.Lock()
-		delete(c.asked, f.ID)
-		c.held -= len(f.Value)
-		c.mu.Unlock()
 		if err := c.send(answer, v); err != nil && v != nil { // it may be too long
 			_ = c.send(frame{ID: f.ID, Refusal: &Refusal{Code: Failed, Error: err.Error()}}, nil) // who cannot be told asks again
 		}
+		c.mu.Lock()
+		delete(c.asked, f.ID)
+		c.held -= size
+		c.mu.Unlock()
 	})
 	return nil
 }
@@ -249,7 +250,7 @@ func (c *conversation) answered(f frame) {
 // Call asks for something, and waits for the answer until ctx ends. answer, a pointer,
 // and data, to which is written what is streamed, may be nil.
 func (c *conversation) Call(ctx context.Context, h Header, verb verb, arguments, answer any, data io.Writer) error {
-	one := &call{lines: make(chan frame, 4), gone: make(chan struct{})}
+	one := &call{lines: make(chan frame, 1), gone: make(chan struct{})}
 	defer close(one.gone)
 	c.mu.Lock()
 	if err := c.ended; err != nil {

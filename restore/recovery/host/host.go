@@ -251,6 +251,9 @@ func act[A, R any](ctx context.Context, p *process, r *incoming, do func(*host, 
 	if err := h.admit(r.Verb, r.Header); err != nil {
 		return nil, err
 	}
+	if err := h.State.note(r.Verb, r.Header); err != nil {
+		return nil, err
+	}
 	// A line that is cut ends nothing half-way: what the next process finds is done, or
 	// has failed.
 	began := time.Now()

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
@@ -28,6 +29,7 @@ import (
 type stateFile struct {
 	path string
 	lock *os.File // nil where it is only read
+	was  bool     // the file is there
 
 	Changes   uint64         `json:"changes"` // how many there have been
 	Epoch     uint64         `json:"epoch"`   // of the newest line on which anything was asked
@@ -93,6 +95,7 @@ func readState(folder string) (*stateFile, error) {
 	case err != nil:
 		return nil, fmt.Errorf("what this host remembers of recoveries: %w", err)
 	}
+	s.was = true
 	if err = strict(data, s); err == nil && s.Changes == 0 {
 		err = errors.New("it holds nothing")
 	}
@@ -119,11 +122,39 @@ func strict(data []byte, v any) error {
 func (s *stateFile) save() error {
 	s.Changes++
 	data, err := json.Marshal(s)
+	if err == nil && s.was { // who moves it away wants the host to forget
+		_, err = os.Lstat(s.path)
+	}
 	if err == nil {
 		err = safedir.Replace(s.path, append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("store what this host remembers of recoveries: %w", err)
+	}
+	s.was = true
+	return nil
+}
+
+// action is a line of actions.log.
+type action struct {
+	Time time.Time `json:"time"`
+	Verb verb      `json:"verb"`
+	Header
+}
+
+// note writes down what is begun, for people: nothing reads actions.log.
+func (s *stateFile) note(v verb, h Header) error {
+	line, err := json.Marshal(action{time.Now().UTC(), v, h})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(s.path), "actions.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err == nil {
+		_, err = f.Write(append(line, '\n'))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("write down what is begun: %w", err)
 	}
 	return nil
 }

@@ -283,7 +283,7 @@ func (o *openedSummary) next() (*summaryLine, error) {
 	}
 	var l summaryLine
 	if err := json.Unmarshal(o.lines.Bytes(), &l); err != nil {
-		return nil, o.invalid(err)
+		return nil, o.invalid(cmp.Or(o.lines.Err(), err)) // half a line comes before the error that cut it
 	}
 	return &l, nil
 }

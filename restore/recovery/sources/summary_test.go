@@ -92,13 +92,14 @@ func TestPromise2NothingButTheWhole(t *testing.T) {
 	whole := b.Bytes()
 	read := func(r io.Reader) error { _, err := heard(t, r, func(logEntry) {}); return err }
 	require.NoError(t, read(bytes.NewReader(whole)))
+	broken := errors.New("broken")
 	for n := range len(whole) - 1 { // the last line's end is none of it
 		require.Error(t, read(bytes.NewReader(whole[:n])), "cut after %d of %d bytes", n, len(whole))
+		require.ErrorIs(t, read(io.MultiReader(bytes.NewReader(whole[:n]), failing{broken})), broken, "after %d of %d bytes", n, len(whole))
 	}
 	for _, more := range []string{"x", "\n", string(whole)} {
 		require.ErrorContains(t, read(strings.NewReader(string(whole)+more)), "follows its end")
 	}
-	broken := errors.New("broken")
 	require.ErrorIs(t, read(io.MultiReader(bytes.NewReader(whole), failing{broken})), broken)
 	lines := strings.SplitAfter(string(whole), "\n")
 	begin, runs, end := lines[0], strings.Join(lines[1:len(lines)-2], ""), lines[len(lines)-2]
