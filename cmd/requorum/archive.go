@@ -385,7 +385,7 @@ func (a *archiving) merge(ctx context.Context) error {
 		})
 	}
 	r, err := a.merger.Merge(ctx)
-	if r.Worked() {
+	if r.Worked {
 		a.report.merge(r, err)
 	}
 	if r.Denied != nil && !a.toldDenied {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"filippo.io/age"
 	"golang.org/x/sync/errgroup"
@@ -45,8 +44,7 @@ type Log struct {
 // listed is what is known of a segment without its body.
 type listed struct {
 	header Header
-	err    error     // damage; nil when the header is good
-	stored time.Time // by the sink's clock; zero where no listing told
+	err    error // damage; nil when the header is good
 }
 
 // Damage is an object of the log that cannot be used.
@@ -255,8 +253,8 @@ func (l *Log) readHeaders(ctx context.Context, segments []repository.Segment) (m
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelSmall)
 	for i, s := range segments {
-		// Another size or time: it was cut short since, or stored anew.
-		if known, ok := l.headers[s.String()]; ok && known.err == nil && known.header.Size() == s.Object.Size && (known.stored.IsZero() || known.stored.Equal(s.Object.ModTime)) {
+		// Another size: it was cut short since, or stored anew.
+		if known, ok := l.headers[s.String()]; ok && known.err == nil && known.header.Size() == s.Object.Size {
 			results[i] = &known
 			continue
 		}
@@ -268,7 +266,7 @@ func (l *Log) readHeaders(ctx context.Context, segments []repository.Segment) (m
 			case err != nil && !unusable(err):
 				return err
 			}
-			results[i] = &listed{h, err, s.Object.ModTime}
+			results[i] = &listed{h, err}
 			return nil
 		})
 	}

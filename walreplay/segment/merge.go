@@ -64,6 +64,8 @@ type MergeConfig struct {
 
 // MergeReport is what one call did.
 type MergeReport struct {
+	// Worked says that there was something to do.
+	Worked  bool
 	Merged  []Header // what was stored
 	Sources int      // how many segments it was made of
 	Removed int      // superseded segments that are gone now
@@ -76,11 +78,6 @@ type MergeReport struct {
 	// Damaged are segments that could not be used. They stay, and what is
 	// around them is merged.
 	Damaged []error
-}
-
-// Worked reports whether there was something to do.
-func (r MergeReport) Worked() bool {
-	return len(r.Merged)+r.Removed+r.Marks+r.Locked+len(r.Damaged) > 0 || r.Denied != nil
 }
 
 // NoIdentityError says that segments are encrypted and that no identity that
@@ -100,14 +97,10 @@ func (e *NoIdentityError) Unwrap() error { return e.Err }
 // seen, to read it once only; nothing depends on that memory.
 type Merger struct {
 	MergeConfig
-	log  *Log                 // whose headers were read
-	left map[string]leftAlone // what is superseded and stays, by name
-}
-
-// leftAlone is a segment that cannot go yet, or an alive mark with a checkpoint hash.
-type leftAlone struct {
-	since  time.Time // by this host's clock
-	locked bool
+	headers map[string]*item
+	locked  map[string]time.Time // since when it is known, by this host's clock
+	unheld  map[string]time.Time // what names alone call superseded; since when it is known
+	hashed  map[string]bool      // alive marks with a checkpoint hash
 }
 
 // NewMerger makes a Merger. It reads nothing yet.
@@ -118,18 +111,23 @@ func NewMerger(c MergeConfig) *Merger {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Merger{MergeConfig: c, log: &Log{repo: c.Repo, headers: map[string]listed{}}, left: map[string]leftAlone{}}
+	return &Merger{MergeConfig: c, headers: map[string]*item{}, locked: map[string]time.Time{}, unheld: map[string]time.Time{}, hashed: map[string]bool{}}
 }
 
 // Merge does what is due now. It returns what it did
 // also with an error. A *NoIdentityError stays until the configuration
 // changes; other errors may pass.
-func (m *Merger) Merge(ctx context.Context) (r MergeReport, err error) {
+func (m *Merger) Merge(ctx context.Context) (MergeReport, error) {
+	var r MergeReport
 	all, err := m.list(ctx)
 	if err != nil {
 		return r, err
 	}
 	m.forget(all)
+	if !m.due(all) {
+		return r, nil
+	}
+	r.Worked = true
 	for _, rule := range rules {
 		if err := m.mergeLevel(ctx, all, rule, &r); err != nil {
 			return r, err

@@ -3,10 +3,12 @@ package segment
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sort"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -83,7 +85,13 @@ func (l *listing) sources(r rule) []repository.Segment {
 	for i, s := range below {
 		last := s.Last
 		if s.Level == 0 {
-			last = lastByName(below, i)
+			// Its name does not tell. It ends before the next one begins, or
+			// overlaps it; where there is a hole behind it it may reach into that,
+			// so only its header tells.
+			last = s.First
+			if i+1 < len(below) {
+				last = max(last, below[i+1].First-1)
+			}
 		}
 		if !l.isEnd(s) && l.old(s.Object, settle) && len(l.holders(r.level, s.First, last)) == 0 {
 			found = append(found, s)
@@ -112,6 +120,31 @@ func (l *listing) holders(level int, first, last uint64) []repository.Segment {
 	return found
 }
 
+// due reports whether there is work, or may be as far as names tell.
+func (m *Merger) due(l *listing) bool {
+	return slices.ContainsFunc(rules, func(r rule) bool {
+		sources := l.sources(r)
+		return len(sources) > 0 && m.mayBeDue(l, r, sources)
+	}) || len(l.superseded()) > 0 || len(m.repeated(l)) >= enoughMarks
+}
+
+// mayBeDue goes by headers where all of them were read before, so that what
+// names suggest in vain does so once.
+func (m *Merger) mayBeDue(l *listing, r rule, sources []repository.Segment) bool {
+	if items, all := m.known(sources); all {
+		return len(m.plan(l, r, items)) > 0
+	}
+	var size int64
+	for i, s := range sources {
+		size += s.Object.Size - HeaderSize
+		enough := r.least == 1 || i+1 < len(sources) && sources[i+1].First == s.Last+1
+		if l.old(s.Object, r.age) && enough || r.level == 1 && size >= m.Target {
+			return true
+		}
+	}
+	return false
+}
+
 // superseded are the segments that, by their names, one of those that replace
 // them may hold for long enough.
 func (l *listing) superseded() []isReplaced {
@@ -136,10 +169,17 @@ func (l *listing) superseded() []isReplaced {
 // replaced is a segment and one that may hold all of it.
 type isReplaced struct{ segment, by repository.Segment }
 
-// item is a segment as it is listed, with what its header said.
+// item is a segment as it is listed, with what its header said. Another one may have
+// taken its name since: what was lost is archived anew, and cut elsewhere.
 type item struct {
 	Header // as planned gives it
 	listed sinks.Object
+}
+
+// remember is what is known of a listed object.
+func (m *Merger) remember(o sinks.Object) (*item, bool) {
+	i, ok := m.headers[o.Name]
+	return i, ok && i.listed.Size == o.Size && i.listed.ModTime.Equal(o.ModTime)
 }
 
 var encryptedCodecs = []string{codec.Age}
@@ -148,7 +188,7 @@ var encryptedCodecs = []string{codec.Age}
 // again. A day of a busy log has 86,400 segments, which are all remembered until a
 // merged one replaces them, and an agent is to stay below 256 MiB.
 func planned(h Header) Header {
-	body := codec.Encoding{RawSize: h.Object.RawSize, StoredSize: h.Object.StoredSize, StoredSHA256: h.Object.StoredSHA256}
+	body := codec.Encoding{RawSize: h.Object.RawSize, StoredSHA256: h.Object.StoredSHA256}
 	if h.Object.Encrypted() {
 		body.Codecs = encryptedCodecs // one for all
 	}
@@ -159,23 +199,55 @@ func planned(h Header) Header {
 // read adds to segments what their headers say, in their order. Those that
 // vanished are left out, and those that cannot be used as well, with a report.
 func (m *Merger) read(ctx context.Context, segments []repository.Segment, r *MergeReport) ([]*item, error) {
-	headers, err := m.log.readHeaders(ctx, segments)
-	if err != nil {
+	var mu sync.Mutex
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelSmall)
+	for _, s := range segments {
+		name := s.Object.Name
+		mu.Lock()
+		_, known := m.remember(s.Object)
+		mu.Unlock()
+		if known {
+			continue
+		}
+		group.Go(func() error {
+			h, err := ReadHeader(groupCtx, m.Repo, name)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				m.headers[name] = &item{planned(h), s.Object}
+			case errors.Is(err, repository.ErrForeign): // it does not exist
+			case unusable(err):
+				r.Damaged = append(r.Damaged, err)
+			case !errors.Is(err, sinks.ErrNotFound):
+				return err
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var items []*item
+	items, _ := m.known(segments)
+	return items, nil
+}
+
+// known are those of segments whose headers were read, and whether all were.
+func (m *Merger) known(segments []repository.Segment) (items []*item, all bool) {
 	for _, s := range segments {
-		switch found, ok := headers[s.String()]; {
-		case !ok, errors.Is(found.err, repository.ErrForeign): // it does not exist
-		case found.err != nil:
-			r.Damaged = append(r.Damaged, found.err)
-		default:
-			found.header = planned(found.header)
-			m.log.headers[s.String()] = found
-			items = append(items, &item{found.header, s.Object})
+		if i, ok := m.remember(s.Object); ok {
+			items = append(items, i)
 		}
 	}
-	return items, nil
+	return items, len(items) == len(segments)
+}
+
+// plan forms the runs that are to be merged now.
+func (m *Merger) plan(l *listing, r rule, items []*item) [][]*item {
+	// Names did not tell where those of level 0 end; now it is known.
+	items = slices.DeleteFunc(items, func(i *item) bool { return len(l.holders(r.level, i.FirstIndex, i.LastIndex)) > 0 })
+	return plan(items, r, m.Target, func(i *item) bool { return l.old(i.listed, r.age) })
 }
 
 // plan forms runs of segments that follow each other in one chain, each of up
@@ -213,9 +285,24 @@ func (m *Merger) forget(l *listing) {
 			there[s.Object.Name] = true
 		}
 	}
+	for name := range m.headers {
+		if !there[name] {
+			delete(m.headers, name)
+		}
+	}
+	for _, known := range []map[string]time.Time{m.locked, m.unheld} {
+		for name := range known {
+			if !there[name] {
+				delete(known, name)
+			}
+		}
+	}
 	for _, mark := range l.marks {
 		there[mark.object.Name] = true
 	}
-	maps.DeleteFunc(m.log.headers, func(name string, _ listed) bool { return !there[name] })
-	maps.DeleteFunc(m.left, func(name string, _ leftAlone) bool { return !there[name] })
+	for name := range m.hashed {
+		if !there[name] {
+			delete(m.hashed, name)
+		}
+	}
 }

@@ -370,7 +370,7 @@ func TestPromise3WhatIsNewSettlesFirst(t *testing.T) {
 		for range 4 {
 			time.Sleep(time.Minute)
 			a.write(entriesOf(a.entries[len(a.entries)-1].Index+1, 1, 10)...)
-			if r := a.merge(m); r.Worked() || len(r.Merged) != 0 {
+			if r := a.merge(m); r.Worked || len(r.Merged) != 0 {
 				t.Fatalf("merged at once: %v", a.level(1))
 			}
 		}

@@ -25,9 +25,7 @@ func (m *Merger) mergeLevel(ctx context.Context, all *listing, rule rule, r *Mer
 	if err != nil {
 		return err
 	}
-	// Names may not have told where those of level 0 end; now it is known.
-	items = slices.DeleteFunc(items, func(i *item) bool { return len(all.holders(rule.level, i.FirstIndex, i.LastIndex)) > 0 })
-	runs := plan(items, rule, m.Target, func(i *item) bool { return all.old(i.listed, rule.age) })
+	runs := m.plan(all, rule, items)
 	for len(runs) > 0 {
 		run := runs[0]
 		runs = runs[1:]
@@ -157,10 +155,11 @@ func (m *Merger) removeSuperseded(ctx context.Context, all *listing, r *MergeRep
 	byHolder := map[string][]repository.Segment{}
 	var order []repository.Segment
 	for _, pair := range all.superseded() {
-		if left, ok := m.left[pair.segment.Object.Name]; ok && time.Since(left.since) < leftFor {
-			if left.locked {
-				r.Locked++
-			}
+		if m.isLocked(pair.segment.Object.Name) {
+			r.Locked++
+			continue
+		}
+		if recent(m.unheld, pair.segment.Object.Name) {
 			continue
 		}
 		name := pair.by.Object.Name
@@ -199,12 +198,12 @@ func (m *Merger) removeReplaced(ctx context.Context, by repository.Segment, segm
 	chain := sums(h, batch.Entries)
 	for _, i := range items {
 		if !contains(h, chain, batch.Marks, i.Header) {
-			m.left[i.listed.Name] = leftAlone{since: time.Now()}
+			m.unheld[i.listed.Name] = time.Now()
 			continue
 		}
 		switch err := m.Repo.Sink().Delete(ctx, i.listed.Name); {
 		case errors.Is(err, sinks.ErrLocked):
-			m.left[i.listed.Name] = leftAlone{time.Now(), true}
+			m.locked[i.listed.Name] = time.Now()
 			r.Locked++
 		case err != nil:
 			return fmt.Errorf("remove superseded segment: %w", err)
@@ -235,10 +234,21 @@ func contains(h Header, chain []raftlog.Sum, marks []raftlog.Mark, i Header) boo
 	return count >= i.Marks
 }
 
-// leftFor is how long a segment that was found locked is left alone: retentions
+// lockedFor is how long a segment that was found locked is left alone: retentions
 // are counted in days. So is one that the larger one around it does not hold: to
 // find that out takes a read of all of that.
-const leftFor = 24 * time.Hour
+const lockedFor = 24 * time.Hour
+
+func (m *Merger) isLocked(name string) bool { return recent(m.locked, name) }
+
+func recent(known map[string]time.Time, name string) bool {
+	since, ok := known[name]
+	return ok && time.Since(since) < lockedFor
+}
+
+// enoughMarks is how many repeated marks are worth the work: some hours of an
+// idle cluster.
+const enoughMarks = 100
 
 // mark is an alive mark as it is listed.
 type mark struct {
@@ -285,7 +295,7 @@ func (m *Merger) repeated(l *listing) []mark {
 	var found []mark
 	for i, k := range l.marks {
 		at := place{k.Index, k.Member}
-		if _, hashed := m.left[k.object.Name]; !hashed && i != first[at] && i != last[at] && l.old(k.object, keep) {
+		if i != first[at] && i != last[at] && l.old(k.object, keep) && !m.hashed[k.object.Name] {
 			found = append(found, k)
 		}
 	}
@@ -314,7 +324,7 @@ func (m *Merger) removeRepeated(ctx context.Context, l *listing, r *MergeReport)
 			case err != nil:
 				return fmt.Errorf("remove a repeated mark: %w", err)
 			case alive.CheckpointHash != nil:
-				m.left[k.object.Name] = leftAlone{since: time.Now()}
+				m.hashed[k.object.Name] = true
 			default:
 				r.Marks++
 			}

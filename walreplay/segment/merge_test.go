@@ -27,7 +27,7 @@ func TestPromise1MergeByAge(t *testing.T) {
 		a := newArchive(t)
 		m := a.merger()
 		next := a.run(1, 20, time.Minute)
-		if r := a.merge(m); r.Worked() || len(a.level(1)) != 0 {
+		if r := a.merge(m); r.Worked || len(a.level(1)) != 0 {
 			t.Fatalf("merged too early: %+v", r)
 		}
 		a.run(next, 50, time.Minute)
