@@ -355,7 +355,6 @@ func (t *session) run(ctx context.Context) {
 		if t.openRepository(ctx) != nil {
 			return
 		}
-		t.newRunner() // before the repository is looked at, and how jobs ended before
 		all.Go(func() { t.watchRepository(ctx) })
 		all.Go(func() { t.doJobs(ctx) })
 	})

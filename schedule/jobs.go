@@ -73,7 +73,11 @@ func (t *session) entries() []job.Entry {
 
 // doJobs runs the jobs until ctx ends.
 func (t *session) doJobs(ctx context.Context) {
-	if t.runner == nil {
+	if err := t.newRunner(); err != nil {
+		t.mu.Lock()
+		t.failures["jobs"] = err
+		t.mu.Unlock()
+		t.Logger.Error("no jobs run here", "err", err)
 		return
 	}
 	if err := t.runner.Run(ctx); err != nil && ctx.Err() == nil {
@@ -81,20 +85,18 @@ func (t *session) doJobs(ctx context.Context) {
 	}
 }
 
-// newRunner makes what runs the jobs, or notes why none run here.
-func (t *session) newRunner() {
+func (t *session) newRunner() error {
 	_, repo, _ := t.opened()
 	runner, err := job.NewRunner(repo, job.Options{
 		Agent: t.cfg.Name, Exclusive: t.exclusive, Writer: t.cfg.Repository.Writer, Prefer: t.writes, Logger: t.Logger,
 	}, t.entries())
+	if err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err != nil {
-		t.failures["jobs"] = err
-		t.Logger.Error("no jobs run here", "err", err)
-		return
-	}
 	t.runner = runner
+	return nil
 }
 
 // writes says that no other agent is known to write the archive: the one that does

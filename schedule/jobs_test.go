@@ -62,8 +62,7 @@ func TestDemandRefused(t *testing.T) {
 	expect("too early", demand(jobFull, ""), web.ErrRefused, "not reached yet")
 	session := a.session()
 	must(t, session.openRepository(t.Context()))
-	session.newRunner()
-	must(t, session.failures["jobs"])
+	must(t, session.newRunner())
 	expect("arguments", demand(jobFull, `{"backup": "x"}`), web.ErrArguments, "backup")
 	must(t, demand(jobStructure, `{"backup": "20260101T000000Z-00000a"}`)) // nothing was listed yet
 	session.seen.repository = web.Repository{Listed: time.Now(), Backups: []web.Backup{{ID: "20260102T000000Z-00000b"}}}

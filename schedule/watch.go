@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -226,7 +225,7 @@ func (t *session) lookSoon() {
 func (t *session) watchRepository(ctx context.Context) {
 	var s *inventory
 	for {
-		err := cmp.Or(t.lookAtInventory(ctx, &s), t.lookAtResults(ctx))
+		err := t.lookAtInventory(ctx, &s)
 		t.mu.Lock()
 		wait := listEvery
 		if err != nil || t.seen.newest == nil {
@@ -264,7 +263,8 @@ func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error
 	t.seen.repository, t.seen.less = r, (*s).less
 	t.seen.newest, t.seen.logBytes, t.seen.entries, t.seen.held = newest, logBytes, entries, (*s).held()
 	t.seen.rto = (*s).rto(entries, time.Now())
-	if archiver := t.archiver; archiver != nil && newest != nil && newest.ID != t.lookedAt {
+	runner, archiver := t.runner, t.archiver
+	if archiver != nil && newest != nil && newest.ID != t.lookedAt {
 		archiver.LookAgain() // another agent may have taken it
 		t.lookedAt = newest.ID
 	}
@@ -272,20 +272,11 @@ func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error
 	t.triggerBySize(ctx)
 	t.triggerFirst(ctx)
 	t.triggerAfterFull(ctx, *s, newest)
-	return nil
-}
-
-// lookAtResults reads how jobs ended that other agents ran.
-func (t *session) lookAtResults(ctx context.Context) error {
-	t.mu.Lock()
-	runner := t.runner
-	t.mu.Unlock()
 	if runner == nil {
 		return nil
 	}
-	err := runner.History(ctx)
-	if errors.Is(err, repository.ErrAltered) { // which is no reason to call the repository away
-		t.Logger.Warn("results of jobs cannot be read", "error", err)
+	err = runner.History(ctx)
+	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,18 +22,20 @@ type History struct {
 	Detail json.RawMessage
 }
 
-// history is what was read of results, by job. It may be used concurrently.
+// history is what is known of results, by job. It may be used concurrently.
 type history struct {
 	repo *repository.Repository
 	now  func() time.Time // the wall clock
 
-	mu   sync.Mutex
-	read map[string]jobResults
+	mu    sync.Mutex
+	known map[string]*jobHistory
 }
 
-// jobResults are a job's by slot: the newest success and failure, and those above its floor.
-// One that cannot be read is there as skipped, so that this is said once.
-type jobResults map[string]repository.JobResult
+type jobHistory struct {
+	success, failure *repository.JobResult
+	seen             map[string]bool // results that are dealt with, within late
+	newest           time.Time       // slot that has a result
+}
 
 const (
 	// late is how long after a newer slot's an older one's result may come.
@@ -42,10 +44,10 @@ const (
 	page = 1000
 )
 
-// listed is a result that was not read, as a listing gave it.
-type listed struct {
-	slot   string
-	failed bool // an attempt did
+// found are names of one job, as a listing gave them.
+type found struct {
+	slots  []string
+	failed map[string]bool // slots with a failed attempt
 }
 
 // History reads what may have come since it was last called: one request, as a rule.
@@ -56,8 +58,8 @@ func (b *history) History(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for job, slots := range all {
-		errs = append(errs, b.readNewest(ctx, job, slots))
+	for job, f := range all {
+		errs = append(errs, b.readNewest(ctx, job, f))
 	}
 	return errors.Join(errs...)
 }
@@ -67,34 +69,18 @@ func (b *history) Known() map[string]History {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := map[string]History{}
-	for job := range b.read {
-		success, failure := b.newest(job, true), b.newest(job, false)
-		h := History{LastSuccess: runOf(success), LastFailure: runOf(failure)}
+	for job, j := range b.known {
+		h := History{LastSuccess: runOf(j.success), LastFailure: runOf(j.failure)}
 		h.Last = h.LastSuccess
 		if h.Last == nil || h.LastFailure != nil && h.LastFailure.Slot > h.Last.Slot {
 			h.Last = h.LastFailure
 		}
-		if success != nil {
-			h.Detail = success.Detail
+		if j.success != nil {
+			h.Detail = j.success.Detail
 		}
 		all[job] = h
 	}
 	return all
-}
-
-// newest is the newest success or failure that was read of a job; nil for none. Slots of
-// the future do not count: somebody's clock was wrong when they were done.
-func (b *history) newest(job string, success bool) (newest *repository.JobResult) {
-	for slot, r := range b.read[job] {
-		if !r.Skipped && r.OK == success && !b.ahead(slot) && (newest == nil || newest.Slot < slot) {
-			newest = &r
-		}
-	}
-	return newest
-}
-
-func (b *history) ahead(slot string) bool {
-	return slot > repository.SlotName(b.now().Add(time.Hour))
 }
 
 // Find reads how a slot ended; false where it has no result.
@@ -119,12 +105,11 @@ func runOf(r *repository.JobResult) *Run {
 	}
 }
 
-// listResults lists the results that were not read, by job, the oldest slot first. Old
-// ones it passes over, by asking anew behind them where they are more than a page.
-func (b *history) listResults(ctx context.Context) (map[string][]listed, error) {
-	all := map[string][]listed{}
-	of, floor := "", "" // the job whose names are coming
-	failed := listed{}  // its names are before that of the result
+// listResults lists the results that are not dealt with. Old ones it passes over,
+// by asking anew behind them where they are more than a page.
+func (b *history) listResults(ctx context.Context) (map[string]*found, error) {
+	all := map[string]*found{}
+	floor := "" // of the job whose names are coming
 	passed := 0
 	for after, again := "", true; again; {
 		again = false
@@ -132,65 +117,67 @@ func (b *history) listResults(ctx context.Context) (map[string][]listed, error) 
 			if err != nil {
 				return nil, fmt.Errorf("list the results of jobs in %s: %w", b.repo, err)
 			}
-			job, slot, attempt, err := repository.ParseJobName(obj.Name)
-			if err != nil {
-				continue
+			if folder := obj.Name[:strings.LastIndexByte(obj.Name, '/')+1]; !strings.HasPrefix(floor, folder) {
+				floor, passed = b.floor(folder), 0
 			}
-			if job != of {
-				of, floor, failed, passed = job, b.floor(job), listed{}, 0
-			}
-			if slot < floor {
+			if obj.Name < floor {
 				if passed++; passed > page {
-					after, again = "jobs/"+job+"/"+floor, true
+					after, again = floor, true
 					break
 				}
 				continue
 			}
-			switch {
-			case attempt > 0:
-				failed = listed{slot, true}
-			case failed.slot == slot:
-				all[job] = append(all[job], failed)
-			default:
-				all[job] = append(all[job], listed{slot, false})
+			job, slot, failed, err := repository.ParseJobName(obj.Name)
+			if err != nil || b.isDealt(job, slot) {
+				continue
+			}
+			f := all[job]
+			if f == nil {
+				f = &found{failed: map[string]bool{}}
+				all[job] = f
+			}
+			if failed > 0 {
+				f.failed[slot] = true
+			} else {
+				f.slots = append(f.slots, slot)
 			}
 		}
 	}
 	return all, nil
 }
 
-// floor is the slot of a job that no unknown result is before.
-func (b *history) floor(job string) string {
+// floor is the name in a job's folder that no unknown result is before.
+func (b *history) floor(folder string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.floorLocked(job)
+	j := b.known[strings.TrimSuffix(strings.TrimPrefix(folder, "jobs/"), "/")]
+	if j == nil || j.newest.IsZero() {
+		return folder
+	}
+	return folder + repository.SlotName(j.newest.Add(-late))
 }
 
-func (b *history) floorLocked(job string) string {
-	newest := ""
-	for slot := range b.read[job] {
-		if newest < slot && !b.ahead(slot) {
-			newest = slot
-		}
-	}
-	at, _, err := repository.ParseSlot(newest)
-	if err != nil {
-		return "" // there is none
-	}
-	return repository.SlotName(at.Add(-late))
+func (b *history) isDealt(job, slot string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	j := b.known[job]
+	return j != nil && j.seen[slot]
 }
 
 // readNewest reads the results that may be the newest success or failure, the
 // newest first. One without a failed attempt is hardly a failure, so of a long
 // history few are read.
-func (b *history) readNewest(ctx context.Context, job string, slots []listed) error {
+func (b *history) readNewest(ctx context.Context, job string, f *found) error {
+	slices.SortFunc(f.slots, func(x, y string) int { return strings.Compare(y, x) })
 	var errs []error
-	for _, s := range slices.Backward(slots) {
-		if !b.wanted(job, s) {
+	for _, slot := range f.slots {
+		if !b.wanted(job, slot, f.failed[slot]) {
+			b.dealt(job, slot)
 			continue
 		}
-		switch err := b.learn(ctx, job, s.slot); {
+		switch err := b.learn(ctx, job, slot); {
 		case errors.Is(err, repository.ErrAltered):
+			b.dealt(job, slot) // said once
 			errs = append(errs, err)
 		case err != nil:
 			return errors.Join(append(errs, err)...)
@@ -199,42 +186,95 @@ func (b *history) readNewest(ctx context.Context, job string, slots []listed) er
 	return errors.Join(errs...)
 }
 
-func (b *history) wanted(job string, s listed) bool {
+func (b *history) wanted(job, slot string, failed bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.read[job][s.slot]; known || b.ahead(s.slot) {
-		return false
-	}
-	success, failure := b.newest(job, true), b.newest(job, false)
-	return success == nil || success.Slot < s.slot || s.failed && (failure == nil || failure.Slot < s.slot)
+	j := b.known[job]
+	return j == nil || b.newer(slot, j.success) || failed && b.newer(slot, j.failure)
 }
 
-// learn reads the result of one slot. One that is gone again, or that nobody who is
-// trusted wrote, is no error: the slot is not done for it.
+// newer says that a slot is to be shown rather than a result that is known. Slots
+// of the future are not: somebody's clock was wrong when they were done.
+func (b *history) newer(slot string, known *repository.JobResult) bool {
+	return !b.ahead(slot) && (known == nil || known.Slot < slot || b.ahead(known.Slot))
+}
+
+func (b *history) ahead(slot string) bool {
+	return slot > repository.SlotName(b.now().Add(time.Hour))
+}
+
+// learn reads the result of one slot. One that is gone again is no error.
 func (b *history) learn(ctx context.Context, job, slot string) error {
+	if b.isDealt(job, slot) {
+		return nil
+	}
 	result, err := b.repo.ReadJobResult(ctx, repository.JobResultName(job, slot))
 	switch {
-	case errors.Is(err, sinks.ErrNotFound), errors.Is(err, repository.ErrAltered) && !b.repo.Doubtful(err):
+	case errors.Is(err, sinks.ErrNotFound):
 		return nil
+	case errors.Is(err, repository.ErrAltered) && !b.repo.Doubtful(err):
+		return nil // nobody's who is trusted: the slot is not done for it
 	case errors.Is(err, repository.ErrAltered):
-		result = repository.JobResult{Job: job, Slot: slot, Skipped: true}
+		b.dealt(job, slot)
+		return err
 	case err != nil:
 		return err
 	}
 	b.note(result)
-	return err
+	return nil
 }
 
-// note takes a result into the history, which keeps what it needs.
+// note takes a result into the history.
 func (b *history) note(r repository.JobResult) {
+	b.dealt(r.Job, r.Slot)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.read[r.Job] == nil {
-		b.read[r.Job] = jobResults{}
+	j := b.known[r.Job]
+	newest := &j.failure
+	switch {
+	case r.Skipped:
+		return
+	case r.OK:
+		newest = &j.success
 	}
-	b.read[r.Job][r.Slot] = r
-	floor, success, failure := b.floorLocked(r.Job), b.newest(r.Job, true), b.newest(r.Job, false)
-	maps.DeleteFunc(b.read[r.Job], func(slot string, _ repository.JobResult) bool {
-		return slot < floor && (success == nil || slot != success.Slot) && (failure == nil || slot != failure.Slot)
-	})
+	if b.newer(r.Slot, *newest) {
+		*newest = &r
+	}
+}
+
+// dealt says that a result needs no more reading.
+func (b *history) dealt(job, slot string) {
+	at, _, err := repository.ParseSlot(slot)
+	if err != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	j := b.known[job]
+	if j == nil {
+		j = &jobHistory{seen: map[string]bool{}}
+		b.known[job] = j
+	}
+	j.seen[slot] = true
+	if !b.ahead(slot) && (at.After(j.newest) || b.ahead(repository.SlotName(j.newest))) {
+		j.newest = at
+	}
+	// Below the floor nothing is asked for; keep a little more than that.
+	floor := repository.SlotName(j.newest.Add(-late - time.Hour))
+	for s := range j.seen {
+		if s < floor {
+			delete(j.seen, s)
+		}
+	}
+}
+
+// claimedSlot is the slot that a claim belongs to. The claims of others
+// than agents have slots of other forms.
+func claimedSlot(name string) (job, slot string, ok bool) {
+	parts := strings.Split(name, "/")
+	if len(parts) != 4 {
+		return "", "", false
+	}
+	_, _, err := repository.ParseSlot(parts[2])
+	return parts[1], parts[2], err == nil
 }

@@ -44,7 +44,7 @@ func historyOf(t *testing.T, s sinks.Sink) *history {
 	t.Helper()
 	repo, err := repository.Open(t.Context(), s)
 	ok(t, err)
-	return &history{repo: repo, now: time.Now, read: map[string]jobResults{}}
+	return &history{repo: repo, now: time.Now, known: map[string]*jobHistory{}}
 }
 
 func read(t *testing.T, h *history) (map[string]History, error) {

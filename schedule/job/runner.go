@@ -27,8 +27,8 @@
 // # Requests
 //
 // Each minute the holder writes a heartbeat and each other agent makes a LIST and a
-// GET. A slot takes 2 LIST and 2 PUT. What others did is listed by History alone: once
-// for a call (more where nobody may delete old results: one for each 1,000 new ones).
+// GET. All list the results once in ten minutes (more where nobody may delete old
+// results: one for each 1,000 new ones). A slot takes 2 LIST and 2 PUT.
 package job
 
 import (
@@ -47,6 +47,8 @@ import (
 )
 
 const (
+	// HistoryEvery is how often results are listed that other agents wrote.
+	HistoryEvery = 10 * time.Minute
 	// Grace is how long a run that was stopped may take to write that down.
 	Grace = 5 * time.Second
 	// MaxAttempts is after how many a failure is the slot's result.
@@ -118,7 +120,7 @@ func NewRunner(repo *repository.Repository, o Options, entries []Entry) (*Runner
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Runner{Options: o, repo: repo, process: newProcess(), now: time.Now}
-	r.history = &history{repo: repo, now: func() time.Time { return r.now() }, read: map[string]jobResults{}}
+	r.history = &history{repo: repo, now: func() time.Time { return r.now() }, known: map[string]*jobHistory{}}
 	var errs []error
 	if o.Agent == "" {
 		errs = append(errs, errors.New("an agent needs a name of its own to share jobs: set the key name"))
@@ -177,6 +179,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		running.Go(func() { l.run(ctx) })
 	}
 	running.Go(func() { r.concludeTriggered(ctx) })
+	r.keepHistory(ctx)
 	running.Wait()
 	leasing.Wait()
 	if r.lease != nil {
@@ -185,6 +188,25 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.lease.release(last)
 	}
 	return nil
+}
+
+// keepHistory reads what others did, until ctx ends.
+func (r *Runner) keepHistory(ctx context.Context) {
+	said := ""
+	for ctx.Err() == nil {
+		text := ""
+		if err := r.History(ctx); err != nil && ctx.Err() == nil {
+			text = err.Error()
+		}
+		if text != "" && text != said {
+			r.Logger.Warn("results of jobs cannot be read", "error", text)
+		}
+		said = text
+		select {
+		case <-ctx.Done():
+		case <-time.After(HistoryEvery):
+		}
+	}
 }
 
 // concludeTriggered writes the results of runs that were asked of the process of this
