@@ -359,6 +359,9 @@ func ParsePlan(data []byte) (*Plan, error) {
 	if sum != file.SHA256 {
 		return nil, fmt.Errorf("restore: plan %s was altered: its SHA-256 is %s, it says %q: use the file as it was written, or write a new plan", p.ID, sum, file.SHA256)
 	}
+	if p.Path != "" {
+		return nil, fmt.Errorf("restore: plan %s is of a snapshot file, %s: want one of members", p.ID, p.Path)
+	}
 	var learners []string
 	for _, m := range p.Members {
 		if m.Learner {

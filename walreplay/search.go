@@ -222,7 +222,7 @@ func (h *History) found(ctx context.Context, p *Point, b *Base, end uint64, behi
 		p.Base = h.newest(func(o *Base) bool { return o.Index() <= p.Last && p.Last <= h.Reach(o) })
 	}
 	// The state before the change: at the revision before it, whatever that many
-	// Entries did to leases and users.
+	// entries did to leases and users.
 	p.Revision = f.Burst.First.Revision - 1
 	return nil
 }

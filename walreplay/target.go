@@ -103,7 +103,7 @@ type clock interface {
 	// of are the last observation below index and the first one at or above it.
 	of(ctx context.Context, index uint64) (before, after *Seen, err error)
 	// duration is the time between the earliest and the latest observation of the
-	// Entries from first to last, or one that is longer than exact.
+	// entries from first to last, or one that is longer than exact.
 	duration(ctx context.Context, first, last uint64) (time.Duration, error)
 }
 

@@ -155,8 +155,12 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, en
 		damage = append(damage, d.Err)
 	}
 	damage = append(damage, logs.damage...)
+	gone := map[string]bool{}
+	for _, name := range pruned {
+		gone[name] = true
+	}
 	for _, full := range c.Incomplete {
-		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, Pruned: slices.Contains(pruned, repository.PrunedName(full.Timeline, full.ID))}
+		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, Pruned: gone[repository.PrunedName(full.Timeline, full.ID)]}
 		for _, o := range full.Objects {
 			one.Bytes += o.Size
 			if o.ModTime.After(one.Newest) {

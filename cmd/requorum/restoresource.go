@@ -321,7 +321,7 @@ func (w *meterWriter) Write(p []byte) (int, error) {
 // checkTimeline refuses to give a second history the cluster ID of one that
 // the repository knows: their backups could not be told apart.
 func (s *restoreSource) checkTimeline(p *restore.Plan) error {
-	if s.repo == nil {
+	if s.repo == nil || p.Path != "" {
 		return nil
 	}
 	mine, _ := p.Timeline()

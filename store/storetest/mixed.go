@@ -229,7 +229,7 @@ func (m *Mixed) fail(err error) {
 type request func(context.Context, *clientv3.Client) (any, error)
 
 // insist tries until a request has succeeded: leaders change meanwhile, and members are
-// killed. The error done means that what it is to do is done, as an earlier try may have.
+// killed. The error done means that an earlier try did it.
 func (m *Mixed) insist(ctx context.Context, kind Kind, done error, do request) bool {
 	if slices.Contains(m.options.Without, kind) {
 		return true
@@ -242,7 +242,7 @@ func (m *Mixed) insist(ctx context.Context, kind Kind, done error, do request) b
 		if ctx.Err() != nil {
 			return false
 		}
-		if err == nil || errors.Is(err, done) {
+		if err == nil || i > 0 && errors.Is(err, done) {
 			m.counts.note(kind, nil)
 			return true
 		}
