@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -27,21 +28,46 @@ func endless(t *testing.T, line func(n int) string) io.Reader {
 	return r
 }
 
-// What the other side asks for is bounded all together, and not for each request alone.
+// What the other side asks for is bounded all together, and not for each request alone:
+// whatever part of it is long, and also where it takes no answer.
 func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
-	value := strings.Repeat("A", 4<<20)
-	var sent atomic.Int64
-	in := endless(t, func(n int) string {
-		sent.Store(int64(n))
-		return fmt.Sprintf(`{"id":%d,"action":"fetch","value":%q}`+"\n", n+1, value)
-	})
-	err := newConversation(in, io.Discard, func(ctx context.Context, _ *incoming) (any, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}).Serve(t.Context())
-	require.ErrorContains(t, err, "bytes came at once")
-	require.LessOrEqual(t, int(sent.Load())*len(value), maxLine+2*len(value))
+	long := strings.Repeat("A", 4<<20)
+	waiting := func(ctx context.Context, _ *incoming) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
+	answering := func(context.Context, *incoming) (any, error) { return nil, nil }
+	for _, c := range []struct {
+		part   string
+		takes  bool
+		handle func(context.Context, *incoming) (any, error)
+	}{{"value", true, waiting}, {"member", true, waiting}, {"value", false, answering}} {
+		var sent atomic.Int64
+		in := endless(t, func(n int) string {
+			sent.Store(int64(n))
+			return fmt.Sprintf(`{"id":%d,"action":"fetch",%q:%q}`+"\n", n+1, c.part, long)
+		})
+		taken, out := io.Pipe()
+		if c.takes {
+			go io.Copy(io.Discard, taken)
+		}
+		asked := newConversation(in, out, c.handle)
+		ended := make(chan error, 1)
+		go func() { ended <- asked.Serve(t.Context()) }()
+		require.Eventually(t, func() bool {
+			asked.mu.Lock()
+			defer asked.mu.Unlock()
+			return asked.held > maxLine || len(ended) > 0
+		}, time.Minute, time.Millisecond)
+		taken.Close() // who is at an answer ends
+		require.ErrorContains(t, <-ended, "bytes came at once", c.part)
+		require.LessOrEqual(t, int(sent.Load())*len(long), maxLine+2*len(long))
+	}
+}
+
+// Data comes behind a short line, so that what waits to be taken is bounded too.
+func TestDataBehindALongLine(t *testing.T) {
+	t.Parallel()
+	line := fmt.Sprintf(`{"id":1,"raw":1,"value":%q}`+"\nx", strings.Repeat("A", piece))
+	require.ErrorContains(t, newConversation(strings.NewReader(line), io.Discard, nil).Serve(t.Context()), "data of 1 bytes came at once")
 }
 
 // A value that is longer than a piece comes whole, either way; one that is too long for a

@@ -84,6 +84,16 @@ func TestDamagedState(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EISDIR)
 }
 
+// TestMovedAway: a state file that was moved away does not come back with what it held.
+func TestMovedAway(t *testing.T) {
+	s := stateIn(t, t.TempDir())
+	require.NoError(t, s.decide(Decision{Run: run1, Epoch: 1, Data: []byte("1")}))
+	require.NoError(t, os.Rename(s.path, s.path+".old"))
+	s.Epoch = 2
+	require.ErrorIs(t, s.save(), os.ErrNotExist)
+	require.Nil(t, reopened(t, s).Decided())
+}
+
 // TestSuperseded: a rebuild that was begun supersedes nothing, one that was done
 // does, after a restart as well, and an undo of its run takes that back.
 func TestSuperseded(t *testing.T) {
