@@ -77,6 +77,10 @@ func TestSnapshotFileKeepsMembership(t *testing.T) {
 	if len(a) != len(b) || fmt.Sprint(a) != fmt.Sprint(b) {
 		t.Error("something else changed")
 	}
+	data, err := res.Plan.Marshal()
+	require.NoError(t, err)
+	_, err = ParsePlan(data)
+	require.ErrorContains(t, err, "is of a snapshot file", "which no host is to take for one of members")
 }
 
 // TestPromise1SnapshotFileKilled: a kill leaves no file, or the whole one, and
