@@ -148,7 +148,7 @@ func (s *stateFile) note(v verb, h Header) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(s.path), "actions.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := safedir.Append(filepath.Join(filepath.Dir(s.path), "actions.log"))
 	if err == nil {
 		_, err = f.Write(append(line, '\n'))
 		err = errors.Join(err, f.Close())

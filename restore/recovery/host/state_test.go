@@ -52,6 +52,11 @@ func TestStateFile(t *testing.T) {
 	require.Equal(t, uint64(3), s.Decided().Epoch)
 	require.Len(t, s.Decisions, 2, "one of each run")
 	require.Equal(t, uint64(4), s.Changes)
+	require.NoError(t, s.note(verbStop, Header{Member: "m1", Run: run1}))
+	require.NoError(t, s.note(verbStart, Header{Member: "m1", Run: run1}))
+	said, err := os.ReadFile(filepath.Join(dir, "actions.log"))
+	require.NoError(t, err)
+	require.Regexp(t, `^\{"time":"[^"]+","verb":"stop","member":"m1","run":"`+run1+`"\}\n\{"time":"[^"]+","verb":"start",.*\n$`, string(said))
 }
 
 // TestDamagedState: a state file that cannot be read to its end, or is none, is an error,
