@@ -116,17 +116,17 @@ func (k *knownTimeline) addArchive(ctx context.Context, repo *repository.Reposit
 // or has another size is no state that anybody can restore, and an archive that began, or
 // looked for gaps, behind it would miss the entries that led to it.
 func RecentStates(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
-	return recentManifests(ctx, repo, id, checkObject)
+	return recentManifests(ctx, repo, id, true)
 }
 
 // recentlyReached is RecentStates with those whose object is gone or has another size: the
 // log had reached that too, and a cluster that has not is of another history.
 func recentlyReached(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
-	return recentManifests(ctx, repo, id, func(context.Context, *repository.Repository, repository.Full, *Manifest) error { return nil })
+	return recentManifests(ctx, repo, id, false)
 }
 
-// recentManifests leaves out what check finds damaged.
-func recentManifests(ctx context.Context, repo *repository.Repository, id repository.TimelineID, check func(context.Context, *repository.Repository, repository.Full, *Manifest) error) (recent []*Manifest, err error) {
+// recentManifests leaves out, where asked for, those whose object checkObject finds damaged.
+func recentManifests(ctx context.Context, repo *repository.Repository, id repository.TimelineID, whole bool) (recent []*Manifest, err error) {
 	fulls, err := repo.NewestFulls(ctx, id, recentRead)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,10 @@ func recentManifests(ctx context.Context, repo *repository.Repository, id reposi
 		if r.manifest == nil {
 			continue // a damaged one is for list and verify to report: it must not keep new backups from being taken
 		}
-		switch err := check(ctx, repo, fulls[i], r.manifest); {
+		if whole {
+			err = checkObject(ctx, repo, fulls[i], r.manifest)
+		}
+		switch {
 		case err == nil:
 			recent = append(recent, r.manifest)
 		case !IsDamaged(err):
