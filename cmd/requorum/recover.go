@@ -191,7 +191,6 @@ func (o *recoverOptions) checkLocal(g *globals) error {
 		if err := g.unfit("with --to-snapshot: no member is built", "set-aside", "engine", "start", "client-urls", "start-timeout"); err != nil {
 			return err
 		}
-		o.start.start, o.start.clientURLs = false, nil // what the environment has of them is for members
 		if o.plan == "" {
 			return g.unfit("with --to-snapshot, unless --plan plans the members for other hosts", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "replace", "members")
 		}

@@ -125,7 +125,7 @@ func (o *restoreOptions) check(g *globals, args []string) (err error) {
 	}
 	if o.toSnapshot != "" {
 		err = g.unfit("with --to-snapshot", slices.Concat(memberFlags, []string{"name", "plan", "record"})...)
-		o.name, o.plan, o.record, o.start.start = "", "", false, false // what the environment has of them is for members
+		o.name, o.plan, o.record = "", "", false // what the environment has of them is for members
 	}
 	return err
 }

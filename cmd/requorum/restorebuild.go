@@ -73,6 +73,9 @@ func (o *buildOptions) check(g *globals) error {
 	if o.start.start && o.dryRun {
 		return usageError{errors.New("--start and --dry-run exclude each other")}
 	}
+	if o.toSnapshot != "" {
+		o.start.start, o.start.clientURLs = false, nil // what the environment has of them is for members
+	}
 	return nil
 }
 
