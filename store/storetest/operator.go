@@ -74,45 +74,25 @@ func (o *Operator) Must(t testing.TB, code int, args ...string) Ended {
 
 // Running is a command under way.
 type Running struct {
-	cmd            *exec.Cmd
+	*Process
 	stdout, stderr Output
 	started        time.Time
-	done           chan struct{}
-	took           time.Duration // this and err are read after done
-	err            error
 }
 
 // Start starts a command. It is killed with the test.
 func (o *Operator) Start(t testing.TB, args ...string) *Running {
 	t.Helper()
-	r := &Running{cmd: exec.Command(o.Binary, args...), started: time.Now(), done: make(chan struct{})}
-	r.cmd.Dir, r.cmd.Env = o.Dir, o.Env
-	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
-	r.cmd.SysProcAttr = WithParent(syscall.SIGKILL)
+	r := &Running{Process: &Process{Cmd: exec.Command(o.Binary, args...)}, started: time.Now()}
+	r.Cmd.Dir, r.Cmd.Env = o.Dir, o.Env
+	r.Cmd.Stdout, r.Cmd.Stderr = &r.stdout, &r.stderr
+	r.Cmd.SysProcAttr = WithParent(syscall.SIGKILL)
 	if o.Nobody && os.Getuid() == 0 {
-		r.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		r.Cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 	}
-	require.NoError(t, r.cmd.Start())
-	go func() {
-		r.err = r.cmd.Wait()
-		r.took = time.Since(r.started)
-		close(r.done)
-	}()
+	require.NoError(t, r.start())
 	t.Cleanup(r.Kill)
 	return r
 }
-
-// Kill is kill -9, and returns when the process is gone.
-func (r *Running) Kill() {
-	r.Signal(syscall.SIGKILL)
-	<-r.done
-}
-
-// Signal sends a signal; the process may have ended.
-func (r *Running) Signal(sig os.Signal) { _ = r.cmd.Process.Signal(sig) }
-
-// Done is closed when the process has ended.
-func (r *Running) Done() <-chan struct{} { return r.done }
 
 // Wait waits for the end; a panic fails the test.
 func (r *Running) Wait(t testing.TB) Ended {
@@ -122,8 +102,8 @@ func (r *Running) Wait(t testing.TB) Ended {
 	if r.err != nil && !errors.As(r.err, &exit) {
 		t.Fatal(r.err)
 	}
-	e := Ended{r.cmd.Args[1:], r.cmd.ProcessState.ExitCode(), r.stdout.String(), r.stderr.String(), r.took, 0}
-	if usage, ok := r.cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+	e := Ended{r.Cmd.Args[1:], r.Cmd.ProcessState.ExitCode(), r.stdout.String(), r.stderr.String(), r.ended.Sub(r.started), 0}
+	if usage, ok := r.Cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		e.Memory = usage.Maxrss << 10
 	}
 	if strings.Contains(e.Stderr, "goroutine ") {

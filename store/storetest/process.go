@@ -15,7 +15,9 @@ type Process struct {
 	Cmd *exec.Cmd
 	Log string // the file that it prints to
 
-	done chan struct{}
+	done  chan struct{}
+	ended time.Time // this and err are read after done
+	err   error
 }
 
 // StartProcess starts a command, which appends what it prints to the file log.
@@ -25,17 +27,24 @@ func StartProcess(cmd *exec.Cmd, log string) (*Process, error) {
 		return nil, err
 	}
 	defer out.Close() // the process has its own
-	p := &Process{Cmd: cmd, Log: log, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = WithParent(syscall.SIGKILL)
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: %w", cmd.Path, err)
+	p := &Process{Cmd: cmd, Log: log}
+	return p, p.start()
+}
+
+func (p *Process) start() error {
+	p.done = make(chan struct{})
+	if err := p.Cmd.Start(); err != nil {
+		close(p.done)
+		return fmt.Errorf("%s: %w", p.Cmd.Path, err)
 	}
 	go func() {
-		_ = cmd.Wait() // how it ended stands in its log
+		p.err = p.Cmd.Wait()
+		p.ended = time.Now()
 		close(p.done)
 	}()
-	return p, nil
+	return nil
 }
 
 // Done is closed when the process has ended.
@@ -54,18 +63,21 @@ func (p *Process) Running() bool {
 	}
 }
 
+// Signal sends a signal; the process may have ended.
+func (p *Process) Signal(sig os.Signal) { _ = p.Cmd.Process.Signal(sig) }
+
 // Kill is kill -9, and returns when the process is gone; of one that was never started, at
 // once.
 func (p *Process) Kill() {
 	if p.Running() {
-		_ = p.Cmd.Process.Kill() // it may have ended
+		p.Signal(syscall.SIGKILL)
 		<-p.done
 	}
 }
 
 // Stop is SIGTERM, and SIGKILL when that takes longer than grace.
 func (p *Process) Stop(grace time.Duration) {
-	_ = p.Cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	p.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 	case <-time.After(grace):
