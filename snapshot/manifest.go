@@ -236,12 +236,10 @@ type Synthesis struct {
 	Origin     string `json:"origin"`
 	Generation int    `json:"generation"`
 
-	// Entries is how many entries of the log were replayed. ReplayedChain is the
-	// chain over these alone, and ArchiveChain the archive's own value at the
-	// snapshot's raft index, empty where it has none.
-	Entries       uint64 `json:"entries"`
-	ReplayedChain string `json:"replayed_chain"`
-	ArchiveChain  string `json:"archive_chain,omitempty"`
+	// Entries is how many entries of the log were replayed, and ArchiveChain the
+	// archive's chain value at the snapshot's raft index, empty where it has none.
+	Entries      uint64 `json:"entries"`
+	ArchiveChain string `json:"archive_chain,omitempty"`
 
 	// Observed is when a live member was first seen at the snapshot's raft index;
 	// zero where none was. When the snapshot was made says nothing of that.

@@ -292,7 +292,7 @@ func (p *syntheticPlan) synthesis(ctx context.Context, r *walreplay.Rebuilt) (*s
 	c := r.Recipe
 	s := &snapshot.Synthesis{
 		Base: p.Base.ID, BaseIndex: c.BaseIndex, BaseDatabaseSHA256: p.Base.DatabaseSHA256, Origin: p.Base.ID, Generation: 1,
-		Entries: c.Entries, ReplayedChain: c.Replayed.String(), CheckpointHashesEqual: r.CheckpointHashes.Equal, CheckpointHashesPassed: r.CheckpointHashes.Passed,
+		Entries: c.Entries, CheckpointHashesEqual: r.CheckpointHashes.Equal, CheckpointHashesPassed: r.CheckpointHashes.Passed,
 		MinLeaseTTL: c.MinLeaseTTL, PersistCheckpoints: c.PersistCheckpoints,
 	}
 	if before := p.Base.Synthesis; before != nil {

@@ -26,7 +26,6 @@ import (
 // none when there is nothing to do to the database.
 type decoded struct {
 	entry     raftlog.Entry
-	sum       raftlog.Sum // after the entry, in a run
 	kind      string
 	operation operation
 	named     bool // it says which user asked for the operation
@@ -55,7 +54,7 @@ func (d *decoded) decode() {
 		}
 		t.compare, t.success, t.failure = t.compare[:0], t.success[:0], t.failure[:0]
 	}
-	*d = decoded{entry: d.entry, sum: d.sum, operation: operation{txn: t}}
+	*d = decoded{entry: d.entry, operation: operation{txn: t}}
 	switch d.entry.Type {
 	case raftpb.EntryNormal:
 		if len(d.entry.Data) == 0 {

@@ -39,9 +39,6 @@ type RunOptions struct {
 type Stopped struct {
 	Index, Term uint64
 	Revision    int64
-	// Sum is the chain over the entries that the run applied, begun anew. An error
-	// leaves it unknown.
-	Sum raftlog.Sum
 }
 
 // gcSlack is memory that nobody touches. The collector starts when the heap has
@@ -95,7 +92,7 @@ func Run(ctx context.Context, eng Replayer, entries iter.Seq2[raftlog.Entry, err
 	case o.Last == 0 || applied < o.Last:
 		err = run.all(ctx, entries)
 	}
-	stopped := Stopped{Revision: eng.Revision(), Sum: run.sum}
+	stopped := Stopped{Revision: eng.Revision()}
 	stopped.Index, stopped.Term = eng.Applied()
 	return stopped, err
 }
@@ -105,7 +102,6 @@ type run struct {
 	o       RunOptions
 	dirty   bool // something was applied since the last commit
 	counted int
-	sum     raftlog.Sum // after the entry applied last
 }
 
 func (r *run) all(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) error {
@@ -150,7 +146,7 @@ func (r *run) next(d *decoded) (done bool, err error) {
 			}
 		}
 	}
-	r.dirty, r.sum = true, d.sum
+	r.dirty = true
 	if r.counted++; r.o.Progress != nil && r.counted%progressEvery == 0 {
 		r.o.Progress(d.entry.Index)
 	}
@@ -178,8 +174,8 @@ type batch struct {
 	ready   chan struct{} // gets something when they are decoded
 }
 
-// add takes an entry with the chain's value after it, and copies its data.
-func (b *batch) add(e raftlog.Entry, sum raftlog.Sum) {
+// add takes an entry, and copies its data.
+func (b *batch) add(e raftlog.Entry) {
 	if n := len(e.Data); n > 0 {
 		if n > cap(b.data)-len(b.data) { // what has the data so far stays with its entries
 			b.data = make([]byte, 0, max(2*cap(b.data), firstData, n))
@@ -189,8 +185,7 @@ func (b *batch) add(e raftlog.Entry, sum raftlog.Sum) {
 		e.Data = b.data[at : at+n : at+n]
 	}
 	b.entries = b.entries[:len(b.entries)+1]
-	d := &b.entries[len(b.entries)-1]
-	d.entry, d.sum = e, sum // the rest is as it was left, for decode
+	b.entries[len(b.entries)-1].entry = e // the rest is as it was left, for decode
 }
 
 // decodeAhead gives the entries in their order, decoded. A goroutine reads,
@@ -245,7 +240,6 @@ func decodeAhead(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) i
 
 // readBatches sends each batch both to who decodes it and to who applies it.
 func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], used <-chan *batch, todo, inOrder chan<- *batch) {
-	var sum raftlog.Sum
 	b, size := newBatch(used), 0
 	send := func() bool {
 		for _, to := range [2]chan<- *batch{todo, inOrder} {
@@ -263,8 +257,7 @@ func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], u
 			b.err = err
 			break
 		}
-		sum = sum.Next(e)
-		b.add(e, sum)
+		b.add(e)
 		if size += len(e.Data); len(b.entries) < batchEntries && size < batchBytes {
 			continue
 		}

@@ -34,14 +34,6 @@ func history(t *testing.T, entries []raftlog.Entry) []int64 {
 	return revisions
 }
 
-// chainOver is the chain over entries, begun anew.
-func chainOver(entries []raftlog.Entry) (sum raftlog.Sum) {
-	for _, e := range entries {
-		sum = sum.Next(e)
-	}
-	return sum
-}
-
 // Promise 5: a run to a revision ends at the last index of that revision,
 // wherever that lies, and the file holds exactly that.
 func TestPromise5RunToRevision(t *testing.T) {
@@ -57,7 +49,7 @@ func TestPromise5RunToRevision(t *testing.T) {
 		e := open(t, path, Options{})
 		stopped, err := Run(t.Context(), e, seq(entries), RunOptions{MaxRevision: target})
 		require.NoError(t, err)
-		if stopped.Index != uint64(want) || stopped.Revision != target || stopped.Sum != chainOver(entries[:want]) {
+		if stopped.Index != uint64(want) || stopped.Revision != target {
 			t.Errorf("to revision %d: %+v, want index %d", target, stopped, want)
 		}
 		require.NoError(t, e.Close())
@@ -78,14 +70,14 @@ func TestRunToIndexAndPast(t *testing.T) {
 	e := open(t, path, Options{})
 	var seen []uint64
 	stopped, err := Run(t.Context(), e, seq(entries), RunOptions{Last: 200, MaxRevision: 1 << 40, Progress: func(i uint64) { seen = append(seen, i) }})
-	if err != nil || stopped.Index != 200 || stopped.Term != 2 || stopped.Sum != chainOver(entries[:200]) {
+	if err != nil || stopped.Index != 200 || stopped.Term != 2 {
 		t.Fatalf("%+v, %v", stopped, err)
 	}
 	if !slices.IsSorted(seen) || len(seen) == 0 || seen[len(seen)-1] != 200 {
 		t.Errorf("progress was %v", seen)
 	}
 	// The same engine goes on, and says when it is there already.
-	if stopped, err = Run(t.Context(), e, seq(entries), RunOptions{Last: 200}); err != nil || stopped.Index != 200 || stopped.Sum != (raftlog.Sum{}) {
+	if stopped, err = Run(t.Context(), e, seq(entries), RunOptions{Last: 200}); err != nil || stopped.Index != 200 {
 		t.Errorf("%+v, %v", stopped, err)
 	}
 	var order *OrderError
@@ -96,7 +88,7 @@ func TestRunToIndexAndPast(t *testing.T) {
 	require.ErrorContains(t, err, "at index 200, past 199", "to an index that lies behind")
 	_, err = Run(t.Context(), e, seq(nil), RunOptions{MaxRevision: e.Revision() - 1})
 	require.ErrorContains(t, err, "at revision", "to a revision that lies behind")
-	if stopped, err = Run(t.Context(), e, seq(entries[200:]), RunOptions{Last: 1000}); err != nil || stopped.Index != uint64(len(entries)) || stopped.Sum != chainOver(entries[200:]) {
+	if stopped, err = Run(t.Context(), e, seq(entries[200:]), RunOptions{Last: 1000}); err != nil || stopped.Index != uint64(len(entries)) {
 		t.Errorf("to an index that does not come: %+v, %v", stopped, err)
 	}
 	require.NoError(t, e.Close())
