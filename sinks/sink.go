@@ -192,6 +192,20 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
+// ReadSecret is the first line of a file, without the line's end: a passphrase, a password,
+// a URL. An empty one is an error.
+func ReadSecret(path string) (string, error) {
+	data, err := ReadFile(path, SmallFile)
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	if line = strings.TrimSuffix(line, "\r"); line == "" {
+		return "", fmt.Errorf("the first line of %s is empty: write the secret there", path)
+	}
+	return line, nil
+}
+
 // Get reads a whole object of at most limit bytes; a larger one is ErrTooLarge, and
 // no more of it is asked for, so that a damaged or foreign object cannot exhaust
 // memory.

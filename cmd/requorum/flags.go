@@ -385,15 +385,11 @@ func readPassphrase(path string) (string, error) {
 	if err := safedir.TrustedFile(path); err != nil {
 		return "", fmt.Errorf("--passphrase-file: %w", err)
 	}
-	data, err := sinks.ReadFile(path, sinks.SmallFile)
+	passphrase, err := sinks.ReadSecret(path)
 	if err != nil {
 		return "", fmt.Errorf("--passphrase-file: %w", err)
 	}
-	line, _, _ := strings.Cut(string(data), "\n")
-	if line = strings.TrimSuffix(line, "\r"); line == "" {
-		return "", fmt.Errorf("--passphrase-file %s: its first line is empty", path)
-	}
-	return line, nil
+	return passphrase, nil
 }
 
 // connFlags are etcdctl's flags for reaching a cluster. What is not given is

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 )
@@ -212,12 +212,10 @@ func (d *coordinator) clientConfig(endpoints []string) (client.Config, error) {
 	e := d.cfg.Etcd
 	c := client.Config{Endpoints: endpoints, CACert: e.CACert, Cert: e.Cert, Key: e.Key, User: e.User, Logger: d.logger}
 	if e.PasswordFile != "" {
-		data, err := os.ReadFile(e.PasswordFile)
-		if err != nil {
+		var err error
+		if c.Password, err = sinks.ReadSecret(e.PasswordFile); err != nil {
 			return c, fmt.Errorf("the password of etcd's user: %w", err)
 		}
-		c.Password, _, _ = strings.Cut(string(data), "\n")
-		c.Password = strings.TrimSuffix(c.Password, "\r")
 	}
 	return c, nil
 }

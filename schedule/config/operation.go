@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -185,11 +184,11 @@ func (c *Config) HeartbeatURL() (string, error) {
 	case raw != "":
 	case file != "":
 		key = "heartbeat.url-file"
-		line, err := firstLine(file)
+		line, err := sinks.ReadSecret(file)
 		if err != nil {
 			return "", c.fault(key, err)
 		}
-		raw = line
+		raw = strings.TrimSpace(line)
 	default:
 		raw = c.getenv(HeartbeatURLVariable)
 	}
@@ -209,19 +208,6 @@ func checkURL(raw string) error {
 		return errors.New("no URL: write https://host/path")
 	}
 	return nil
-}
-
-// firstLine is a small secret out of a file.
-func firstLine(path string) (string, error) {
-	data, err := sinks.ReadFile(path, sinks.SmallFile)
-	if err != nil {
-		return "", err
-	}
-	line, _, _ := strings.Cut(string(data), "\n")
-	if line = strings.TrimSpace(line); line == "" {
-		return "", fmt.Errorf("the first line of %s is empty: write the secret there", path)
-	}
-	return line, nil
 }
 
 func (k *checker) pings() {

@@ -82,7 +82,7 @@ func (c *Config) ClientConfig() (client.Config, error) {
 	switch {
 	case e.User == "":
 	case e.PasswordFile != "":
-		if cfg.Password, err = firstLine(e.PasswordFile); err != nil {
+		if cfg.Password, err = sinks.ReadSecret(e.PasswordFile); err != nil {
 			return cfg, c.fault("etcd.password-file", err)
 		}
 	default:

@@ -294,7 +294,6 @@ type Brought struct {
 	From  string        `json:"from"`
 	Bytes int64         `json:"bytes"`
 	Took  time.Duration `json:"took_nanoseconds"`
-	Rate  float64       `json:"bytes_per_second"`
 	// Why says why it was taken from there, where there was a choice, and which
 	// one failed.
 	Why string `json:"why,omitempty"`

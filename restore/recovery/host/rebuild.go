@@ -210,7 +210,7 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 			return nil, err
 		}
 		places[o.name] = o.place
-		built.Brought = append(built.Brought, rated(b))
+		built.Brought = append(built.Brought, b)
 	}
 	built.Phases = append(built.Phases, restore.PhaseTime{Phase: PhaseBring, Duration: time.Since(began)})
 	before := int64(0)
@@ -231,22 +231,15 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 		return nil, err
 	}
 	if m := w.repository; m != nil {
-		built.Brought = append(built.Brought, rated(Brought{
+		built.Brought = append(built.Brought, Brought{
 			Owner: repositoryOwner(w), From: m.name, Bytes: m.meter.bytes.Load() - before, Took: time.Duration(m.meter.nanoseconds.Load()), Why: w.why,
-		}))
+		})
 	}
 	built.Notes = state.Notes
 	for _, p := range state.Phases {
 		built.Phases = append(built.Phases, restore.PhaseTime{Phase: restore.Phase(p.Phase), Duration: p.Took})
 	}
 	return state, nil
-}
-
-func rated(b Brought) Brought {
-	if b.Took > 0 {
-		b.Rate = float64(b.Bytes) / b.Took.Seconds()
-	}
-	return b
 }
 
 // repositoryOwner is the owner of what is read of repositories.

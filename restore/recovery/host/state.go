@@ -36,7 +36,7 @@ type stateFile struct {
 	Decisions []Decision     `json:"decisions,omitempty"`
 	Asides    []SetAside     `json:"set_aside,omitempty"`  // not undone, oldest first
 	Built     []builtRecord  `json:"built,omitempty"`      // not undone, oldest first
-	Undone    []builtRecord  `json:"taken_back,omitempty"` // without results
+	Undone    []undone       `json:"taken_back,omitempty"` // rebuilds
 	Clients   []clientRecord `json:"quiesced,omitempty"`   // not resumed
 }
 
@@ -52,6 +52,12 @@ type builtRecord struct {
 	// Result is what the rebuild gave, or, while it is not Done, what is known of it
 	// by then.
 	Result json.RawMessage `json:"result,omitempty"`
+}
+
+// undone is a rebuild that was taken back: of which cluster, and in which one's place.
+type undone struct {
+	Old snapshot.ID `json:"old_cluster_id"`
+	New snapshot.ID `json:"new_cluster_id"`
 }
 
 // clientRecord is what a recovery did with a client of the host.
@@ -186,7 +192,7 @@ func (s *stateFile) Aside(run string) *SetAside {
 func (s *stateFile) build(b builtRecord) error {
 	s.Built = append(slices.DeleteFunc(s.Built, func(o builtRecord) bool { return o.Run == b.Run }), b)
 	if b.Done {
-		s.Undone = slices.DeleteFunc(s.Undone, func(o builtRecord) bool { return o.Old == b.Old && o.New == b.New })
+		s.Undone = slices.DeleteFunc(s.Undone, func(u undone) bool { return u == undone{b.Old, b.New} })
 	}
 	return s.save()
 }
@@ -194,7 +200,7 @@ func (s *stateFile) build(b builtRecord) error {
 // undone stores that what a run set aside is back, and what it built is not there.
 func (s *stateFile) undone(run string) error {
 	if b := s.BuiltBy(run); b != nil && b.Done {
-		s.Undone = append(s.Undone, builtRecord{Run: b.Run, Plan: b.Plan, Old: b.Old, New: b.New, Done: true})
+		s.Undone = append(s.Undone, undone{b.Old, b.New})
 	}
 	s.Asides = slices.DeleteFunc(s.Asides, func(a SetAside) bool { return a.Run == run })
 	s.Built = slices.DeleteFunc(s.Built, func(b builtRecord) bool { return b.Run == run })
@@ -215,9 +221,9 @@ func (s *stateFile) Superseding(cluster snapshot.ID) *builtRecord {
 // TakenBack are the clusters that were built in the place of this one, and whose
 // rebuild was undone here.
 func (s *stateFile) TakenBack(cluster snapshot.ID) (by []snapshot.ID) {
-	for _, b := range s.Undone {
-		if b.Old == cluster {
-			by = append(by, b.New)
+	for _, u := range s.Undone {
+		if u.Old == cluster {
+			by = append(by, u.New)
 		}
 	}
 	return by
