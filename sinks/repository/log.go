@@ -40,7 +40,7 @@ type SegmentName struct {
 	Level    int // 0: as an archiver wrote it; above: merged from lower ones, or one that overlaps others
 	First    uint64
 	Last     uint64 // 0 at level 0, whose names do not hold it
-	Previous uint64 // at level 0 only: the first index of the segment that ends right before it; 0 where none does
+	Previous uint64 // at level 0 only: the first index of the segment that ends right before it; 0 where none does, or the chain begins anew
 	Start    bool   // above level 0 only: a chain begins with it, and nothing joins it to what ends right before it
 }
 

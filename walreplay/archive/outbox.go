@@ -327,14 +327,18 @@ func (s *session) unspool(h segment.Header, end point) (segment.Header, []byte, 
 		s.a.failed(err)
 		return h, nil, errors.Join(s.spool.remove(h.Name()), errAgain)
 	}
+	previous := end.first
+	if h.ChainStart {
+		previous = 0
+	}
 	goesOn := end.index == 0 || h.FirstIndex == end.index+1 && (h.Before == end.sum || h.ChainStart || end.first == 0)
 	switch {
 	case err != nil || h.Level > 0:
 		return h, object, err
 	case !goesOn || h.FirstIndex == s.skipped:
 		return segment.Rename(h, object, 1, h.Previous)
-	case h.Previous != end.first:
-		return segment.Rename(h, object, h.Level, end.first)
+	case h.Previous != previous:
+		return segment.Rename(h, object, h.Level, previous)
 	}
 	return h, object, nil
 }

@@ -296,11 +296,13 @@ func TestPromise6NoQuorumNoVerdict(t *testing.T) {
 	})
 }
 
-// No overlap to compare: continuity is unproven. The chain begins anew, and a
-// full snapshot is due.
+// No overlap to compare: continuity is unproven. The chain begins anew, a full
+// snapshot is due, and until there is one a listing says that nothing behind can be
+// restored.
 func TestPromise6ContinuityUnproven(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		a := r.archived(10)
+		r.full(20, r.cluster.members[0].term)
 		a.stop()
 		r.cluster.members[0].purge(40)
 		r.load(5)
@@ -312,6 +314,9 @@ func TestPromise6ContinuityUnproven(t *testing.T) {
 		}
 		if got := b.snapshots(); !started || len(got) != 1 || got[0].Missing != 0 || !strings.Contains(got[0].Reason, "not proved") {
 			t.Errorf("chain started %v, snapshots %+v", started, got)
+		}
+		if all := r.recoverable(); len(all) != 1 || all[0].FirstIndex != 20 || all[0].LastIndex != 40 {
+			t.Errorf("recoverable %+v", all)
 		}
 		r.timelines(1)
 	})

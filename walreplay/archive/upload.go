@@ -120,9 +120,9 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 }
 
 // confirmAlone lists once after a chain start was stored. Archivers whose logs
-// begin at different indexes begin at different names, and no conditional put
-// decides between them: who then finds another one's segment follows. The later
-// one does, at least.
+// begin at different indexes, and those that go on without a break, have other names,
+// and no conditional put decides between them: who then finds another one's segment
+// follows. The later one does, at least.
 func (s *session) confirmAlone(before uint64, mine segment.Header) {
 	s.do(context.Background(), putLimit, func(ctx context.Context) func() error {
 		behind, err := s.repo.SmallSegments(ctx, s.timeline, before+1)
@@ -131,7 +131,7 @@ func (s *session) confirmAlone(before uint64, mine segment.Header) {
 				return errors.Join(errAgain, s.unreachable(err))
 			}
 			for _, o := range behind {
-				if o.First != mine.FirstIndex {
+				if o.String() != mine.Name() {
 					s.a.yields = true
 					return errAgain
 				}
@@ -234,11 +234,11 @@ func (s *session) cutNext(ctx context.Context, chainStart bool) (*cut, error) {
 	b, revision := s.queue.batch(MaxSize)
 	before := s.captured.sum
 	meta := segment.Meta{Revision: revision, Member: snapshot.ID(s.id.MemberID), Cut: s.Now().Round(0)}
-	if b.Entries[0].Index == s.captured.index+1 {
+	switch {
+	case chainStart:
+		before = raftlog.Sum{} // and by its name it goes on from nothing
+	case b.Entries[0].Index == s.captured.index+1:
 		meta.Previous = s.captured.first
-	}
-	if chainStart {
-		before = raftlog.Sum{}
 	}
 	h, object, err := segment.Encode(ctx, s.timeline, before, chainStart, b, meta, segment.Options{Codec: s.Codec, Tool: s.Tool})
 	if err != nil {

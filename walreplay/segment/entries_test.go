@@ -265,14 +265,19 @@ func TestEntriesAcrossAFilledGap(t *testing.T) {
 // A chain start that follows without an overlap is not joined: nothing proves that
 // it goes on from there.
 func TestPromise6ChainStartWithoutOverlapIsABreak(t *testing.T) {
-	l := stored(t, sinktest.NewMemory(), append(run("a", 0, 1, 50, 100), run("a", 0, 100, 150)...)...)
+	l := stored(t, sinktest.NewMemory(), append(run("a", 0, 1, 50, 100), run("a", 0, 100, 150, 200)...)...)
 	wantEntries(t, l, "a", 1, 99)
-	wantEntries(t, l, "a", 100, 149)
+	wantEntries(t, l, "a", 100, 199)
 	_, err := collect(t, l, 1, 149)
 	var missing *MissingError
 	if !errors.As(err, &missing) || missing.First != 100 {
 		t.Errorf("got %v", err)
 	}
+	// By names alone it can be told, too.
+	byNames, err := OpenNames(t.Context(), l.repo, testTimeline, nil)
+	require.NoError(t, err)
+	require.Equal(t, l.Coverage(), byNames.Coverage())
+	require.Len(t, byNames.Coverage(), 2)
 }
 
 // Overlapping segments of different histories are a fork, found by the chain or

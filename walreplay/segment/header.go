@@ -60,7 +60,7 @@ type Header struct {
 
 	// Previous is the first index of the segment that ends right before this one,
 	// as far as its writer knew, and part of the name at level 0; 0 where none
-	// does.
+	// does, and where the chain begins anew.
 	Previous uint64 `json:"previous_index,omitempty"`
 
 	// Revision is the highest one known to be reached at or before LastIndex;

@@ -129,12 +129,12 @@ func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*vi
 const foreignTried = 16
 
 // endsOf are segments of level 0 without the foreign ones at their ends, and the headers
-// of those whose names do not tell where they end.
+// of those whose names do not tell where they end, or whether the chain begins anew there.
 func (l *Log) endsOf(ctx context.Context, small []repository.Segment) ([]repository.Segment, map[string]listed, error) {
 	for tried := 0; ; tried++ {
 		var ends []repository.Segment
 		for i, s := range small {
-			if i+1 == len(small) || !follows(s, small[i+1]) {
+			if i+1 == len(small) || !follows(s, small[i+1]) || s.Previous == 0 {
 				ends = append(ends, s)
 			}
 		}
