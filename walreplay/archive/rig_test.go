@@ -13,12 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -41,6 +43,8 @@ func inFakeTime(t *testing.T, members int, test func(t *testing.T, r *rig)) {
 		r.sink = sinktest.NewFaulty(r.gone)
 		test(t, r)
 		r.sink.AllFired(t)
+		synctest.Wait()
+		r.namesTellTheSame()
 	})
 }
 
@@ -216,6 +220,32 @@ func (r *rig) openLog(n int) *segment.Log {
 	l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(n), nil)
 	require.NoError(r, err)
 	return l
+}
+
+// namesTellTheSame: what an archiver left is the same log by names and by all headers.
+func (r *rig) namesTellTheSame() {
+	r.Helper()
+	repo, err := repository.Open(context.Background(), r.memory)
+	if r.Failed() || errors.Is(err, repository.ErrNoRepository) {
+		return
+	}
+	require.NoError(r, err)
+	ids, err := repo.TimelineIDs(context.Background())
+	require.NoError(r, err)
+	spans := func(open func(context.Context, *repository.Repository, repository.TimelineID, *snapshot.Manifest, ...age.Identity) (*segment.Log, error), id repository.TimelineID) (all []segment.Range, damaged bool) {
+		l, err := open(context.Background(), repo, id, nil)
+		require.NoError(r, err)
+		for _, c := range l.Coverage() {
+			all = append(all, segment.Range{First: c.FirstIndex, Last: c.LastIndex})
+		}
+		return all, len(l.Damaged()) > 0
+	}
+	for _, id := range ids {
+		want, damaged := spans(segment.OpenLog, id)
+		if got, _ := spans(segment.OpenNames, id); !damaged { // a damaged one shows when it is read
+			require.Equal(r, want, got, "timeline %s by names", id)
+		}
+	}
 }
 
 // sameAs reads the archived log of a timeline back, and compares it with what a
