@@ -20,6 +20,7 @@ type inventory struct {
 	last    uint64 // the last entry that there is
 	log     *segment.Log
 	missing []segment.Range // that bar from what is behind them: no full snapshot is
+	broken  uint64          // where nothing is missing, but what begins there is not proved to go on from what is before; 0: nowhere
 	records []repository.GapName
 	err     error
 }
@@ -82,6 +83,10 @@ func takeInventory(ctx context.Context, repo *repository.Repository, id reposito
 	v.missing = slices.DeleteFunc(v.missing, func(r segment.Range) bool { return r.Last <= v.full })
 	if len(v.missing) > 0 {
 		v.records, v.err = repo.Gaps(ctx, id)
+		return v
+	}
+	if spans := v.log.Coverage(); len(spans) > 1 && spans[len(spans)-1].FirstIndex > v.full+1 {
+		v.broken = spans[len(spans)-1].FirstIndex
 	}
 	return v
 }
@@ -96,7 +101,8 @@ func (s *session) dropSearch() {
 
 // searched takes what a look found. Entries that are gone although the archive goes
 // on behind them, since an object was deleted or lost, are a gap: a full snapshot is
-// due at once. Where one is behind them already, only old points are lost.
+// due at once. So it is where a chain begins anew, and who began it has not taken one:
+// its host may be lost. Where one is behind already, only old points are lost.
 func (s *session) searched(v inventory) error {
 	s.endSearch()
 	s.searching = nil
@@ -124,7 +130,10 @@ func (s *session) searched(v inventory) error {
 				s.record(r, g.Reason)
 			}
 		}
-	} else if g := s.position.Gap; g != nil && g.Timeline == s.timeline.String() && g.Missing > 0 && g.Found.IsZero() {
+	} else if v.broken > 0 {
+		s.requireFull(Gap{Timeline: s.timeline.String(), First: v.broken,
+			Reason: fmt.Sprintf("what is archived of timeline %s from entry %d on is not proved to continue what is before it", s.timeline, v.broken)})
+	} else if g := s.position.Gap; g != nil && g.Timeline == s.timeline.String() && g.Found.IsZero() {
 		s.fullNotDue() // somebody's spool had the entries, or there is a full snapshot
 	}
 	s.publish() // who sees that it was looked through sees what was found

@@ -300,7 +300,7 @@ func TestPromise6NoQuorumNoVerdict(t *testing.T) {
 // snapshot is due, and until there is one a listing says that nothing behind can be
 // restored.
 func TestPromise6ContinuityUnproven(t *testing.T) {
-	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		a := r.archived(10)
 		r.full(20, r.cluster.members[0].term)
 		a.stop()
@@ -312,11 +312,21 @@ func TestPromise6ContinuityUnproven(t *testing.T) {
 		for _, h := range r.openLog(1).Headers() {
 			started = started || h.FirstIndex == 41 && h.ChainStart
 		}
-		if got := b.snapshots(); !started || len(got) != 1 || got[0].Missing != 0 || !strings.Contains(got[0].Reason, "not proved") {
+		if got := b.snapshots(); !started || len(got) == 0 || got[0].Missing != 0 || !strings.Contains(got[0].Reason, "not proved") {
 			t.Errorf("chain started %v, snapshots %+v", started, got)
 		}
 		if all := r.recoverable(); len(all) != 1 || all[0].FirstIndex != 20 || all[0].LastIndex != 40 {
 			t.Errorf("recoverable %+v", all)
+		}
+		// Its host is lost before it takes one. Another archiver has all entries, and finds
+		// that the archive has no way to them.
+		b.stop()
+		c := r.start(1)
+		r.load(5)
+		r.waitArchived(c, 80, time.Minute)
+		time.Sleep(time.Minute)
+		if got, s := c.snapshots(), c.State(); len(got) == 0 || got[0].First != 41 || got[0].Missing != 0 || !strings.Contains(got[0].Reason, "not proved") {
+			t.Errorf("snapshots %+v, %+v", got, s)
 		}
 		r.timelines(1)
 	})
