@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -188,7 +189,9 @@ func (c *Config) HeartbeatURL() (string, error) {
 		if err != nil {
 			return "", c.fault(key, err)
 		}
-		raw = strings.TrimSpace(line)
+		if raw = strings.TrimSpace(line); raw == "" {
+			return "", c.fault(key, fmt.Errorf("the first line of %s is blank: write the URL there", file))
+		}
 	default:
 		raw = c.getenv(HeartbeatURLVariable)
 	}

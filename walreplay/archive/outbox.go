@@ -336,6 +336,7 @@ func (s *session) unspool(h segment.Header, end point) (segment.Header, []byte, 
 	case err != nil || h.Level > 0:
 		return h, object, err
 	case !goesOn || h.FirstIndex == s.skipped:
+		h.Unjoined = !goesOn && !h.ChainStart && h.FirstIndex == end.index+1
 		return segment.Rename(h, object, 1, h.Previous)
 	case h.Previous != previous:
 		return segment.Rename(h, object, h.Level, previous)
@@ -401,7 +402,7 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 			s.a.failed(fmt.Errorf("spooled segment %s in %s holds other entries than those archived: it stays there, with what comes after it", h.Name(), s.SpoolDir))
 			return nil
 		}
-		if covers(archived, h.FirstIndex, h.LastIndex) {
+		if covers(archived, h.FirstIndex, h.LastIndex) && !joinsAnother(archived, mine[0], h) {
 			continue // it leaves the spool when the member's log was compared
 		}
 		put, object, err := s.unspool(h, endOf(end))
@@ -458,6 +459,15 @@ func covers(archived []segment.Header, first, last uint64) bool {
 		first = next
 	}
 	return true
+}
+
+// joinsAnother reports that the archive's chain begins anew where the spool's, from first on,
+// goes on: what is spooled up to h may be all that proves the two to be of one history.
+func joinsAnother(archived []segment.Header, first, h segment.Header) bool {
+	return !slices.ContainsFunc(archived, func(a segment.Header) bool { return same(a, h) }) &&
+		slices.ContainsFunc(archived, func(a segment.Header) bool {
+			return a.ChainStart && a.FirstIndex <= h.LastIndex && (a.FirstIndex > first.FirstIndex || a.FirstIndex == first.FirstIndex && !first.ChainStart)
+		})
 }
 
 // contradict reports that the archive goes another way than h: from the same point to

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -98,19 +99,23 @@ func TestPromise2SpoolAfterAnothersChainStart(t *testing.T) {
 }
 
 // Promise 2: an archive whose chain began anew behind a gap is not continued by what was
-// spooled on the chain before. Where the member's log no longer says that it goes on
-// there, a full snapshot is due, since no log leads from one chain to the other.
+// spooled on the chain before. What was spooled is stored all the same, also where the new
+// chain has the same entries: it leads over the gap. Where its beginning is lost, and the
+// member's log no longer says that it goes on there, a full snapshot is due, since no log
+// leads from one chain to the other.
 func TestPromise2SpoolOfAnotherChain(t *testing.T) {
-	t.Run("purged", func(t *testing.T) { spoolOfAnotherChain(t, true) })
+	t.Run("purged", func(t *testing.T) { spoolOfAnotherChain(t, true, false) })
+	t.Run("purged, and the spool's beginning is lost", func(t *testing.T) { spoolOfAnotherChain(t, true, true) })
 	// What the log still tells goes on, also through another outage.
-	t.Run("not purged", func(t *testing.T) { spoolOfAnotherChain(t, false) })
+	t.Run("not purged", func(t *testing.T) { spoolOfAnotherChain(t, false, false) })
 }
 
-func spoolOfAnotherChain(t *testing.T, purged bool) {
+func spoolOfAnotherChain(t *testing.T, purged, lost bool) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		mine := &goneSink{Sink: r.sink}
 		var due atomic.Int64
 		a := r.archived(5, func(c *Config) { c.Sink = mine })
+		r.full(10, r.cluster.members[0].term)
 		mine.away.Store(true)
 		r.load(30)
 		r.cluster.members[1].purge(130)
@@ -127,6 +132,16 @@ func spoolOfAnotherChain(t *testing.T, purged bool) {
 				m.purge(b.State().Archived + 40)
 			}
 		}
+		if lost {
+			for _, spool := range r.spools {
+				for o, err := range spool.List(t.Context(), "", "") {
+					require.NoError(t, err)
+					if n, err := repository.ParseSegmentName(o.Name); err == nil && n.First <= 131 {
+						require.NoError(t, spool.Delete(t.Context(), o.Name))
+					}
+				}
+			}
+		}
 		mine.away.Store(false)
 		again := a.config
 		again.OnGap = func(context.Context, Gap) error {
@@ -141,8 +156,27 @@ func spoolOfAnotherChain(t *testing.T, purged bool) {
 		r.load(60)
 		r.waitArchived(c, r.cluster.members[0].last(), time.Minute)
 		gap := slices.ContainsFunc(c.State().Gaps, func(g Gap) bool { return strings.Contains(g.Reason, "does not continue") })
-		if spooled == 0 || gap != purged || purged && due.Load() == 0 {
+		if spooled == 0 || gap != lost || lost && due.Load() == 0 {
 			t.Errorf("%d bytes were spooled; the gaps are %+v, %d full snapshots were taken", spooled, c.State().Gaps, due.Load())
+		}
+		if r.whole() == lost {
+			t.Errorf("ranges %+v", r.ranges())
+		}
+		// Nor does merging hide it.
+		if !lost {
+			return
+		}
+		merger := segment.NewMerger(segment.MergeConfig{Repo: r.repo(), Timeline: timelineN(1), Tool: "test"})
+		merged := 0
+		for range 3 * 24 {
+			r.load(1)
+			time.Sleep(time.Hour)
+			report, err := merger.Merge(t.Context())
+			require.NoError(t, err)
+			merged += len(report.Merged)
+		}
+		if r.namesTellTheSame(); merged == 0 || r.whole() {
+			t.Errorf("%d segments were merged; ranges %+v", merged, r.ranges())
 		}
 	})
 }

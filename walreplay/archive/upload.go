@@ -131,7 +131,7 @@ func (s *session) confirmAlone(before uint64, mine segment.Header) {
 				return errors.Join(errAgain, s.unreachable(err))
 			}
 			for _, o := range behind {
-				if o.String() != mine.Name() {
+				if o.String() != mine.Name() && (o.First != mine.FirstIndex || o.First != s.skipped) {
 					s.a.yields = true
 					return errAgain
 				}

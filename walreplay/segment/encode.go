@@ -30,6 +30,7 @@ type Meta struct {
 	Member   snapshot.ID // see Header.Member
 	Cut      time.Time   // see Header.Cut
 	Previous uint64      // see Header.Previous
+	Unjoined bool        // see Header.Unjoined
 }
 
 // Options say how to store a segment. The zero value is good, but for Tool.
@@ -55,7 +56,7 @@ func Encode(ctx context.Context, t repository.TimelineID, before raftlog.Sum, ch
 	h := Header{
 		Format: headerFormat, Kind: KindLog, Timeline: t, Level: o.Level,
 		FirstIndex: first.Index, FirstTerm: first.Term, LastIndex: last.Index, LastTerm: last.Term,
-		Before: before, ChainStart: chainStart, Previous: meta.Previous,
+		Before: before, ChainStart: chainStart, Unjoined: meta.Unjoined, Previous: meta.Previous,
 		Revision: meta.Revision, Entries: len(b.Entries), Marks: len(b.Marks),
 		Member: meta.Member, Cut: meta.Cut.UTC(), Tool: o.Tool,
 	}

@@ -262,6 +262,27 @@ func TestEntriesAcrossAFilledGap(t *testing.T) {
 	}
 }
 
+// A chain start and a segment that goes on without a break begin at the same entry, and
+// either may end first: the one joins the other to what is before both.
+func TestPromise6ChainStartBesideAJoinedSegment(t *testing.T) {
+	for _, ends := range [][2]uint64{{121, 110}, {110, 121}, {111, 111}} {
+		pieces := append(run("a", 0, 1, 100, ends[0]), run("a", 0, 100, ends[1], 200)...)
+		for _, open := range []func(*testing.T, *repository.Repository) (*Log, error){
+			func(t *testing.T, repo *repository.Repository) (*Log, error) {
+				return OpenLog(t.Context(), repo, testTimeline, nil)
+			},
+			func(t *testing.T, repo *repository.Repository) (*Log, error) {
+				return OpenNames(t.Context(), repo, testTimeline, nil)
+			},
+		} {
+			l, err := open(t, stored(t, sinktest.NewMemory(), pieces...).repo)
+			require.NoError(t, err)
+			require.Len(t, l.Coverage(), 1, "%v", ends)
+			wantEntries(t, l, "a", 1, 199)
+		}
+	}
+}
+
 // A chain start that follows without an overlap is not joined: nothing proves that
 // it goes on from there.
 func TestPromise6ChainStartWithoutOverlapIsABreak(t *testing.T) {

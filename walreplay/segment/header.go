@@ -58,6 +58,10 @@ type Header struct {
 	// knew.
 	ChainStart bool `json:"chain_start,omitempty"`
 
+	// Unjoined, above level 0 only: what ends right before it is of another chain. Its
+	// name says so as that of a chain start does.
+	Unjoined bool `json:"unjoined,omitempty"`
+
 	// Previous is the first index of the segment that ends right before this one,
 	// as far as its writer knew, and part of the name at level 0; 0 where none
 	// does, and where the chain begins anew.
@@ -87,7 +91,7 @@ func (h Header) Name() string { return h.name().String() }
 func (h Header) name() repository.SegmentName {
 	n := repository.SegmentName{Timeline: h.Timeline, Level: h.Level, First: h.FirstIndex}
 	if h.Level > 0 {
-		n.Last, n.Start = h.LastIndex, h.ChainStart
+		n.Last, n.Start = h.LastIndex, h.ChainStart || h.Unjoined
 	} else {
 		n.Previous = h.Previous
 	}
@@ -116,6 +120,8 @@ func (h Header) validate() error {
 		return fmt.Errorf("%d entries from index %d to %d", h.Entries, h.FirstIndex, h.LastIndex)
 	case h.ChainStart != (h.Before == raftlog.Sum{}):
 		return errors.New("a chain that begins and has a value before, or neither")
+	case h.Unjoined && h.Level == 0:
+		return errors.New("level 0, and another chain ends right before it")
 	case h.Previous >= h.FirstIndex:
 		return fmt.Errorf("entries from index %d, after a segment from index %d", h.FirstIndex, h.Previous)
 	case h.Marks < 0 || h.FirstMark.IsZero() != (h.Marks == 0) || h.LastMark.Before(h.FirstMark):

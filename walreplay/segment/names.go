@@ -222,7 +222,13 @@ func (l *Log) readEnds(ctx context.Context, v *view, objects map[string]reposito
 
 // GoesOn says that b goes on from where a ends, as far as their headers are known.
 func (a Header) GoesOn(b Header) bool {
-	return b.FirstIndex-1 == a.LastIndex && !b.ChainStart && (!a.isRead() || !b.isRead() || b.Before == a.After)
+	switch {
+	case b.FirstIndex-1 != a.LastIndex, b.ChainStart:
+		return false
+	case a.isRead() && b.isRead():
+		return b.Before == a.After
+	}
+	return !b.Unjoined
 }
 
 // readAll makes the log what OpenLog opens, unless that was done since the caller
@@ -643,7 +649,7 @@ func newestOf(ctx context.Context, repo *repository.Repository, segments []repos
 	}
 	for _, h := range headers {
 		switch {
-		case h.err == nil && h.header.LastIndex > newest.LastIndex:
+		case h.err == nil && (h.header.LastIndex > newest.LastIndex || h.header.LastIndex == newest.LastIndex && newest.ChainStart):
 			newest, ok = h.header, true
 		case h.err != nil && !snapshot.IsDamaged(h.err):
 			return Header{}, false, h.err

@@ -11,7 +11,7 @@ import (
 
 // view is a log as one listing and the headers show it. It never changes.
 type view struct {
-	segments []Header // whose headers are good, by first index, then last, then level
+	segments []Header // whose headers are good, by first index, chain starts behind others, then last, then level
 	alive    []repository.MarkName
 	records  []GapRecord
 	damaged  []Damage
@@ -41,10 +41,18 @@ func (h Header) end() point   { return point{h.LastIndex, h.After} }
 
 // arrange orders the segments and finds out which share a chain: those that
 // are linked by common points. Overlapping ones may share a chain without
-// that; only reading them tells.
+// that; only reading them tells. A way leads from one to a later one: a chain
+// start is behind what it may be joined to, which may begin where it does.
 func (v *view) arrange() {
 	slices.SortFunc(v.segments, func(a, b Header) int {
-		return cmp.Or(cmp.Compare(a.FirstIndex, b.FirstIndex), cmp.Compare(a.LastIndex, b.LastIndex), cmp.Compare(a.Level, b.Level))
+		first := cmp.Compare(a.FirstIndex, b.FirstIndex)
+		if first == 0 && a.ChainStart != b.ChainStart {
+			if a.ChainStart {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(first, cmp.Compare(a.LastIndex, b.LastIndex), cmp.Compare(a.Level, b.Level))
 	})
 	linked := map[point]int{} // to the first segment seen there
 	parent := make([]int, len(v.segments))
