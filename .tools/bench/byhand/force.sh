@@ -32,10 +32,11 @@ for m in m1 m2 m3; do
   peer=$(setting "$m" ETCD_INITIAL_ADVERTISE_PEER_URLS)
   cluster=$cluster,$m=$peer
   # It is refused until the last one has been connected for five seconds.
-  until added=$(etcdctl member add "$m" --learner --peer-urls "$peer" 2>&1); do
+  # One whose answer came too late was added all the same.
+  until etcdctl member add "$m" --learner --peer-urls "$peer" >/dev/null 2>&1 || etcdctl member list | grep -q "$peer"; do
     sleep 0.1
   done
-  id=$(echo "$added" | sed -n 's/^Member *\([0-9a-f]*\) added.*/\1/p')
+  id=$(etcdctl member list | sed -n "s|^\([0-9a-f]*\),.*$peer.*|\1|p")
   start "$m" ETCD_INITIAL_CLUSTER="$cluster" ETCD_INITIAL_CLUSTER_STATE=existing >"$m.etcd.log" 2>&1 &
   until etcdctl member promote "$id" >/dev/null 2>&1; do
     sleep 0.1
