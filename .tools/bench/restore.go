@@ -48,6 +48,13 @@ func (b *bench) restores(members []member) []contestant {
 			}
 			return together(runs...)
 		}},
+		{name: "`cp` of the plain file three times, and `sync`", run: func(ctx context.Context) (usage, error) {
+			args := []string{"-c", `from=$1; shift; for d; do mkdir -p "$d/member/snap" && cp "$from" "$d/member/snap/db" && sync "$d/member/snap/db" || exit; done`, "sh", b.path(plainFile)}
+			for _, m := range members {
+				args = append(args, m.dataDir)
+			}
+			return measure(ctx, nil, "sh", args...)
+		}},
 		{name: "`requorum restore`, encrypted", run: func(ctx context.Context) (usage, error) {
 			return ours(ctx, "--repo", "file://"+b.path(sealedRepo), "--identity", b.path(identityFile))
 		}},
