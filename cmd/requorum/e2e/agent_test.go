@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,10 +49,10 @@ name: %s
 etcd: {endpoints: [%s]}
 member: {data-dir: %s}
 repository: {url: %q, retry-for: 2s%s}
-archive: {interval: 500ms, takeover: 2s, spool-dir: %s}
+archive: {interval: 500ms, takeover: %s, spool-dir: %s}
 resources: {scratch-dir: %s}
 listen: {address: %s}
-%s`, m.Name, m.ClientURL, m.DataDir, repo, u.keys, spool, u.Path("scratch-"+m.Name), address, more)
+%s`, m.Name, m.ClientURL, m.DataDir, repo, u.keys, cmp.Or(u.takeover, "2s"), spool, u.Path("scratch-"+m.Name), address, more)
 	file := u.Path("agent-" + m.Name + ".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	a := &agent{&archiver{user: u, member: m, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
@@ -171,6 +172,7 @@ func agentsAmongKills(t *testing.T, version string) {
 	repo := server.URL("backups", "etcd")
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
+	u.takeover = "10s" // an agent is killed as often, and a gap is given up after four of these
 	agents := u.agents(t, c, repo, busyJobs)
 	eventually(t, "there is a full snapshot", func() error {
 		for _, a := range agents {

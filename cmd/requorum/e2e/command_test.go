@@ -26,7 +26,8 @@ func short(n, long int) int {
 // their own.
 type user struct {
 	storetest.Operator
-	keys string // more of the part repository in the configuration of its agents
+	keys     string // more of the part repository in the configuration of its agents
+	takeover string // of its agents; 2s where empty
 }
 
 type ended = storetest.Ended
