@@ -112,10 +112,10 @@ func (m *Merger) readRun(ctx context.Context, run []*item, r *MergeReport) (batc
 		}
 		batch.Entries = append(batch.Entries, batches[i].Entries...)
 		batch.Marks = append(batch.Marks, batches[i].Marks...)
-		meta.Unjoined = headers[0].Unjoined
 		meta.Revision = max(meta.Revision, h.Revision)
 		meta.Member, meta.Cut = h.Member, h.Cut
 	}
+	meta.Unjoined = headers[0].Unjoined
 	return batch, meta, -1, nil
 }
 
