@@ -211,6 +211,11 @@ func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, 
 		return err
 	case o.replayEngine() == BulkEngine:
 		r.hash = bulk.HashKV()
+		if r.base == path { // to rename over it would have the file system write all at once
+			if err := safedir.Remove(path); err != nil {
+				return err
+			}
+		}
 		return safedir.Rename(out, path)
 	}
 	stopped := r.stopped

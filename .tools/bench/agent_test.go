@@ -152,7 +152,7 @@ func TestAgentTables(t *testing.T) {
 	var b strings.Builder
 	r.writeAgents(&b)
 	for _, want := range []string{
-		"\n### " + titleAgents + "\n\n5 MiB on disk, 7 keys, 1000 puts of 256 B a second.\n",
+		"\n### " + titleAgents + "\n\n5 MiB on disk, 7 keys, 400 puts of 256 B a second.\n",
 		"| none | 2 | 4000 | 2.0 ms | 2.0 ms | 1.00× | 1.00× |  |  |  | 50.0 % of a core | |\n",
 		"| idle | 2 | 4000 | 2.0 ms | 2.0 ms | 1.50× (1.00–2.00) | 1.50× (1.00–2.00) | 10.0 % of a core | 5.0 % of a core | 20.0 % of a core | 50.0 % of a core | 20.0 % |\n",
 		"| brief | 2 | 2010 | 2.0 ms | 2.0 ms | 2.00× (1.00–3.00) | too few puts |",

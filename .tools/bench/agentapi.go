@@ -26,13 +26,14 @@ type agent struct {
 	socket string
 }
 
-// ask sends a request to the agent's port, and reads the JSON that it answers.
-func (a *agent) ask(ctx context.Context, method, path string, into any) error {
-	var body io.Reader
-	if method == http.MethodPost {
-		body = strings.NewReader("{}")
+// ask sends a request to the agent's port, and reads the JSON that it answers. One
+// with a body is a POST.
+func (a *agent) ask(ctx context.Context, path, body string, into any) error {
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
 	}
-	req, err := http.NewRequestWithContext(ctx, method, a.url+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, a.url+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -59,42 +60,24 @@ func (a *agent) ask(ctx context.Context, method, path string, into any) error {
 }
 
 func (a *agent) status(ctx context.Context) (s web.Status, err error) {
-	return s, a.ask(ctx, http.MethodGet, "/api/v1/status", &s)
+	return s, a.ask(ctx, "/api/v1/status", "", &s)
 }
 
 // do starts a job, and waits until it has ended, well or not.
-func (a *agent) do(ctx context.Context, name string) (job.Run, error) {
+func (a *agent) do(ctx context.Context, name, arguments string) (job.Run, error) {
 	var run web.Run
-	if err := a.ask(ctx, http.MethodPost, "/api/v1/jobs/"+name, &run); err != nil {
+	if err := a.ask(ctx, "/api/v1/jobs/"+name, arguments, &run); err != nil {
 		return job.Run{}, err
 	}
 	for run.State == web.Pending || run.State == web.Running {
 		if err := pause(ctx, askEvery); err != nil {
 			return job.Run{}, fmt.Errorf("wait for the job %s: %w", name, err)
 		}
-		if err := a.ask(ctx, http.MethodGet, "/api/v1/jobs/"+name+"/"+run.Slot, &run); err != nil {
+		if err := a.ask(ctx, "/api/v1/jobs/"+name+"/"+run.Slot, "", &run); err != nil {
 			return job.Run{}, err
 		}
 	}
 	return *run.Run, nil
-}
-
-// next waits for the end of a run of a job that began no earlier than a time.
-func (a *agent) next(ctx context.Context, name string, since time.Time) (job.Run, error) {
-	for {
-		s, err := a.status(ctx)
-		if err != nil {
-			return job.Run{}, err
-		}
-		for _, j := range s.Jobs {
-			if j.Name == name && j.Last != nil && !j.Last.Started.Before(since) {
-				return *j.Last, nil
-			}
-		}
-		if err := pause(ctx, askEvery); err != nil {
-			return job.Run{}, fmt.Errorf("wait for the job %s: %w", name, err)
-		}
-	}
 }
 
 // pause waits, or gives why it could not.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/engine"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -51,8 +52,10 @@ func replayMain(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	var eng engine.Replayer
+	out := scratch
 	if walreplay.ReplayEngine(args[0]) == walreplay.BulkEngine {
-		eng, err = engine.OpenBulk(ctx, scratch, scratch+".bulk", engine.Options{})
+		out = scratch + ".bulk"
+		eng, err = engine.OpenBulk(ctx, scratch, out, engine.Options{})
 	} else {
 		eng, err = engine.Open(ctx, scratch, engine.Options{})
 	}
@@ -62,6 +65,9 @@ func replayMain(ctx context.Context, args []string) (err error) {
 	first, _ := eng.Applied()
 	stopped, err := engine.Run(ctx, eng, log.Entries(ctx, first+1), engine.RunOptions{})
 	if err := errors.Join(err, eng.Close()); err != nil {
+		return err
+	}
+	if err := safedir.Sync(out); err != nil {
 		return err
 	}
 	told := replayTold{Entries: int(stopped.Index - first), Revision: stopped.Revision, Took: time.Since(start)}

@@ -822,8 +822,8 @@ func (b *Bulk) operate(o *operation) error {
 	}
 }
 
-// Close writes the database that the entries led to, syncs it, and frees all else. After an error of Apply, or
-// of its own, out is not there.
+// Close writes the database that the entries led to, and frees all else. It is not synced. After an error of
+// Apply, or of its own, out is not there.
 func (b *Bulk) Close() error {
 	if b.closed {
 		return ErrClosed

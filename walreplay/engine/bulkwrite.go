@@ -131,7 +131,7 @@ func (b *Bulk) rowsKey(r bulkRow) (n uint32, err error) {
 	return 0, notBulk("row %s changed: %w", r.Revision, err)
 }
 
-// writeOthers adds the other buckets, by bbolt, and syncs the file.
+// writeOthers adds the other buckets, by bbolt.
 func (b *Bulk) writeOthers() (err error) {
 	from, err := bolt.Open(b.restPath(), 0o600, &bolt.Options{Timeout: lockTimeout, ReadOnly: true})
 	if err != nil {
@@ -169,9 +169,6 @@ func (b *Bulk) writeOthers() (err error) {
 		size = tx.Size()
 		return err
 	})
-	if err == nil {
-		err = to.Sync()
-	}
 	if err := errors.Join(err, to.Close()); err != nil {
 		return err
 	}
@@ -204,7 +201,7 @@ const (
 // pageWriter writes a bolt database with one bucket, whose keys come in their order: its
 // leaves one after the other, and what leads to them behind.
 type pageWriter struct {
-	file     *safedir.Writeback
+	file     *os.File
 	pageSize int
 	next     uint64 // page
 	buffer   []byte // pages up to next that are not in the file
@@ -225,7 +222,7 @@ type child struct {
 const firstPage = 4
 
 func newPageWriter(f *os.File) *pageWriter {
-	w := &pageWriter{file: safedir.NewWriteback(f), pageSize: os.Getpagesize(), next: firstPage, leafSize: pageHeader}
+	w := &pageWriter{file: f, pageSize: os.Getpagesize(), next: firstPage, leafSize: pageHeader}
 	w.buffer = make([]byte, firstPage*w.pageSize, writeBuffer+w.pageSize) // written by finish
 	return w
 }

@@ -121,13 +121,10 @@ func (d *direct) rollback() error {
 	return nil
 }
 
-// close syncs and closes the file, without what was not committed.
+// close closes the file, without what was not committed.
 func (d *direct) close() error {
 	path := d.db.Path()
 	err := errors.Join(d.rollback(), extend(path, d.Size()))
-	if syncErr := d.db.Sync(); syncErr != nil {
-		err = errors.Join(err, fmt.Errorf("syncing %s: %w", path, syncErr))
-	}
 	if closeErr := d.db.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("closing %s: %w", path, closeErr))
 	}

@@ -25,7 +25,7 @@
 //  1. A scratch copy of a database that was checked: a damaged one is an error
 //     where etcd notices, but may end the process.
 //  2. Entries that were committed, from the log of the same cluster.
-//  3. Nobody else at the file. Nothing is synced before Close.
+//  3. Nobody else at the file. Nothing is synced: whoever keeps the file does that.
 //
 // # What is not replicated
 //

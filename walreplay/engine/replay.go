@@ -69,9 +69,8 @@ func (r *Engine) Revision() int64 { return r.revision }
 // CompactedRevision is that of the last compaction; 0: there was none.
 func (r *Engine) CompactedRevision() int64 { return r.compacted }
 
-// Commit puts what was applied so far into the file. It is not synced: Close does
-// that. The engine commits by itself too, to bound its memory, always between two
-// entries.
+// Commit puts what was applied so far into the file. The engine commits by itself
+// too, to bound its memory, always between two entries.
 func (r *Engine) Commit() error {
 	if r.failed != nil {
 		return r.failed
@@ -124,7 +123,7 @@ func (r *Engine) fail(err error) error {
 }
 
 // Close keeps what was applied (after Rollback or a failed Apply: what the last
-// commit left), syncs the file and closes it.
+// commit left) and closes the file.
 func (r *Engine) Close() error {
 	if r.closed {
 		return ErrClosed
