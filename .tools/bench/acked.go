@@ -39,7 +39,7 @@ func writeAcked(ctx context.Context, over, pause time.Duration, last func(), end
 	began := time.Now()
 	for i := range ackedClients * len(endpoints) {
 		client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoints[i%len(endpoints)]}, DialTimeout: 10 * time.Second,
-			Logger: zap.NewNop()}) // it would tell of the crash
+			Logger: zap.NewNop()}) // it would log the crash
 		if err != nil {
 			cancel()
 			all.Wait()
@@ -50,7 +50,7 @@ func writeAcked(ctx context.Context, over, pause time.Duration, last func(), end
 			for n := 0; ctx.Err() == nil; n++ {
 				key, value := fmt.Sprintf("%s%02d/%08d", ackedPrefix, i, n), fmt.Sprint("value ", n)
 				if _, err := client.Put(ctx, key, value); err != nil {
-					continue // it may have happened, and nobody was told
+					continue // it may have happened without an answer
 				}
 				a.add(key, value)
 				if time.Since(began) >= over {

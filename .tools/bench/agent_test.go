@@ -23,7 +23,7 @@ func TestCPUField(t *testing.T) {
 	}
 }
 
-// What the kernel tells of this process is what it took.
+// What the kernel says of this process is what it took.
 func TestOwnCPU(t *testing.T) {
 	before, err := cpuOf(os.Getpid())
 	if err != nil {
@@ -133,7 +133,7 @@ func TestJobSince(t *testing.T) {
 	}
 }
 
-// Ratios are of the same round; few puts tell no slowest hundredth.
+// Ratios are of the same round; of few puts no slowest hundredth is shown.
 func TestAgentTables(t *testing.T) {
 	round := func(n int, d time.Duration) []time.Duration {
 		all := make([]time.Duration, n)

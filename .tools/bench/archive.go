@@ -143,7 +143,7 @@ func (r *archiver) end(a *archived) error {
 		return fmt.Errorf("the archiver has ended: %w: %s", r.cmd.Wait(), r.said())
 	}
 	a.rss = max(a.rss, rss)
-	r.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // Wait tells
+	r.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // Wait says
 	if err := r.cmd.Wait(); err != nil {
 		return fmt.Errorf("the archiver: %w: %s", err, r.said())
 	}
@@ -183,7 +183,7 @@ func watchSegments(ctx context.Context, root string) map[string]time.Time {
 	}
 }
 
-// lag tells of each put how long after its acknowledgement it was in the
+// lag is, of each put, how long after its acknowledgement it was in the
 // repository. All of them have to be there.
 func (a *archived) lag(ctx context.Context, root string, seen map[string]time.Time, w *writes) error {
 	sink, err := disk.New(root)

@@ -30,7 +30,7 @@ const (
 	leaseTTL = 7 * 24 * 3600
 )
 
-// loaded is what the loading process tells the one that started it.
+// loaded is what the loading process reports to the one that started it.
 type loaded struct {
 	Keys     int64 `json:"keys"`
 	Revision int64 `json:"revision"`

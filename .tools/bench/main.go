@@ -93,7 +93,7 @@ func start(ctx context.Context, args []string) error {
 		return err
 	}
 	if min(o.backupRounds, o.restoreRounds, o.verifyRounds, o.drillRounds, o.agentRounds, o.recoverRounds) < 1 {
-		return errors.New("there is nothing to tell of no rounds: want at least 1 of each; -skip-… leaves a part out")
+		return errors.New("no rounds were asked for: want at least 1 of each; -skip-… leaves a part out")
 	}
 	return o.run(ctx)
 }

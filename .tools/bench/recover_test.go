@@ -64,7 +64,7 @@ func TestLossFails(t *testing.T) {
 }
 
 // Losses add up over the rounds, memory is the highest, and phases have a line
-// where they are told.
+// where they are reported.
 func TestRecoverTables(t *testing.T) {
 	second := time.Second
 	round := func(factor time.Duration, lost int, phases ...phaseTime) recovery {
@@ -106,7 +106,7 @@ func TestRecoverTables(t *testing.T) {
 	}
 	r = &report{recovered: []recovered{{"by hand", []recovery{round(1, 0)}}}}
 	if text := r.markdown(); strings.Contains(text, titleRecoverPhases) {
-		t.Errorf("phases that nobody told:\n%s", text)
+		t.Errorf("phases that nobody reported:\n%s", text)
 	}
 }
 

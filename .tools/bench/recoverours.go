@@ -59,26 +59,26 @@ func writeCluster(_ context.Context, c *crash) ([]*server, error) {
 
 // readRescue reads the report of a recovery.
 func readRescue(out []byte, r *recovery) error {
-	var told struct {
+	var reported struct {
 		Proven     bool          `json:"proven"`
 		RTO        time.Duration `json:"rto_nanoseconds"`
 		Phases     []phaseTime   `json:"phases"`
 		Began      time.Time     `json:"began"`
 		Incomplete []string      `json:"incomplete"`
 	}
-	if err := json.Unmarshal(out, &told); err != nil {
+	if err := json.Unmarshal(out, &reported); err != nil {
 		return fmt.Errorf("the recovery's report: %w", err)
 	}
-	if !told.Proven || told.RTO <= 0 || len(told.Incomplete) > 0 {
-		return fmt.Errorf("the recovery's report: proven %t, RTO %s, incomplete %q: want it proven and whole", told.Proven, told.RTO, told.Incomplete)
+	if !reported.Proven || reported.RTO <= 0 || len(reported.Incomplete) > 0 {
+		return fmt.Errorf("the recovery's report: proven %t, RTO %s, incomplete %q: want it proven and whole", reported.Proven, reported.RTO, reported.Incomplete)
 	}
-	if told.Began.Before(r.began) || told.Began.After(r.began.Add(r.ended)) {
-		return fmt.Errorf("the recovery's report: it began at %s, and the command ran from %s for %s", told.Began, r.began, r.ended)
+	if reported.Began.Before(r.began) || reported.Began.After(r.began.Add(r.ended)) {
+		return fmt.Errorf("the recovery's report: it began at %s, and the command ran from %s for %s", reported.Began, r.began, r.ended)
 	}
-	r.rto = told.RTO
-	r.phases = append([]phaseTime{{beforeChange, told.Began.Sub(r.began)}}, told.Phases...)
+	r.rto = reported.RTO
+	r.phases = append([]phaseTime{{beforeChange, reported.Began.Sub(r.began)}}, reported.Phases...)
 	has := map[string]bool{}
-	for _, p := range told.Phases {
+	for _, p := range reported.Phases {
 		has[p.Name] = true
 	}
 	for _, name := range rescuePhases {

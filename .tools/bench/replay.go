@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -96,22 +97,22 @@ func (b *bench) replay(ctx context.Context, load logLoad) (*replayed, error) {
 		return nil, err
 	}
 	back := func() error { return copyFile(s.base, s.database()) }
-	var told replayTold
-	ours := func(engine walreplay.ReplayEngine) func(context.Context) (usage, error) {
+	var result replayResult
+	ours := func(engine walreplay.ReplayEngine, sync bool) func(context.Context) (usage, error) {
 		return func(ctx context.Context) (usage, error) {
-			return b.child(ctx, &told, "replay", string(engine), s.base, s.wal, b.path("log", "scratch.db"))
+			return b.child(ctx, &result, "replay", string(engine), strconv.FormatBool(sync), s.base, s.wal, b.path("log", "scratch.db"))
 		}
 	}
 	// What it comes to has to be what the member had, or nothing is measured.
 	for _, engine := range []walreplay.ReplayEngine{walreplay.EtcdEngine, walreplay.BulkEngine} {
-		if _, err := ours(engine)(ctx); err != nil {
+		if _, err := ours(engine, true)(ctx); err != nil {
 			return nil, err
 		}
-		if told.Revision != s.revision {
-			return nil, fmt.Errorf("replayed to revision %d by %s, the member had %d", told.Revision, engine, s.revision)
+		if result.Revision != s.revision {
+			return nil, fmt.Errorf("replayed to revision %d by %s, the member had %d", result.Revision, engine, s.revision)
 		}
 	}
-	r.entries = told.Entries
+	r.entries = result.Entries
 	b.log.Info("made a log", "load", load.name, "entries", r.entries, "bytes", mebibytes(r.bytes))
 	// A boot changes the log, by its own election: the next one is another's.
 	kept := b.path("log", "kept")
@@ -126,17 +127,20 @@ func (b *bench) replay(ctx context.Context, load logLoad) (*replayed, error) {
 			},
 		}
 	}
-	all := []contestant{boot(), boot("--unsafe-no-fsync"), {run: ours(walreplay.EtcdEngine)}, {run: ours(walreplay.BulkEngine)}}
-	for i, name := range []string{"etcd's own start on the log", "the same with `--unsafe-no-fsync`", "requorum's replay, by etcd's applier", "requorum's replay, in bulk"} {
+	all := []contestant{boot(), boot("--unsafe-no-fsync"), {run: ours(walreplay.EtcdEngine, true)}, {run: ours(walreplay.BulkEngine, true)}, {run: ours(walreplay.BulkEngine, false)}}
+	for i, name := range []string{
+		"etcd's own start on the log", "the same with `--unsafe-no-fsync`",
+		"requorum's replay, by etcd's applier", "requorum's replay, in bulk", "the same, not synced, as where it is verified",
+	} {
 		all[i].name = name
 		r.counts = append(r.counts, r.entries)
 	}
 	if load.puts {
 		all = append(all, contestant{name: "the puts by a client, one after the other", rounds: 1, prepare: func() error { return os.RemoveAll(b.path("log", "embedded")) },
 			run: func(ctx context.Context) (usage, error) {
-				var told replayTold
-				u, err := b.child(ctx, &told, "client", kept, b.path("log", "embedded"), fmt.Sprint(clientPuts))
-				u.wall = told.Took
+				var result replayResult
+				u, err := b.child(ctx, &result, "client", kept, b.path("log", "embedded"), fmt.Sprint(clientPuts))
+				u.wall = result.Took
 				return u, err
 			}})
 		r.counts = append(r.counts, clientPuts)
@@ -184,8 +188,8 @@ func memoryOf(pid int) (rss, anon int64, err error) {
 }
 
 // child runs this program again as one of its other commands, which writes what
-// it has to tell into a file.
-func (b *bench) child(ctx context.Context, told any, args ...string) (usage, error) {
+// it measured into a file.
+func (b *bench) child(ctx context.Context, result any, args ...string) (usage, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return usage{}, err
@@ -199,5 +203,5 @@ func (b *bench) child(ctx context.Context, told any, args ...string) (usage, err
 	if err != nil {
 		return u, err
 	}
-	return u, json.Unmarshal(data, told)
+	return u, json.Unmarshal(data, result)
 }

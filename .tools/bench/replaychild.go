@@ -20,28 +20,28 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// replayTold is what the processes that apply a log tell.
-type replayTold struct {
+// replayResult is what the processes that apply a log write into their reports.
+type replayResult struct {
 	Entries  int           `json:"entries"`
 	Revision int64         `json:"revision"`
 	Took     time.Duration `json:"took"` // the applying alone
 }
 
-func (t replayTold) write(path string) error {
-	data, err := json.Marshal(t)
+func (r replayResult) write(path string) error {
+	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, data, 0o600)
 }
 
-// replayMain is "bench replay ENGINE BASE WAL SCRATCH REPORT": it replays a log onto a
-// copy of a database, by etcd's applier or in bulk, and syncs the result.
+// replayMain is "bench replay ENGINE SYNC BASE WAL SCRATCH REPORT": it replays a log onto
+// a copy of a database, by etcd's applier or in bulk, and syncs the result where SYNC is true.
 func replayMain(ctx context.Context, args []string) (err error) {
-	if len(args) != 5 {
-		return errors.New("replay: want ENGINE BASE WAL SCRATCH REPORT")
+	if len(args) != 6 {
+		return errors.New("replay: want ENGINE SYNC BASE WAL SCRATCH REPORT")
 	}
-	base, dir, scratch, report := args[1], args[2], args[3], args[4]
+	base, dir, scratch, report := args[2], args[3], args[4], args[5]
 	start := time.Now()
 	if err := copyFile(base, scratch); err != nil {
 		return err
@@ -67,14 +67,16 @@ func replayMain(ctx context.Context, args []string) (err error) {
 	if err := errors.Join(err, eng.Close()); err != nil {
 		return err
 	}
-	if err := safedir.Sync(out); err != nil {
-		return err
+	if args[1] == "true" {
+		if err := safedir.Sync(out); err != nil {
+			return err
+		}
 	}
-	told := replayTold{Entries: int(stopped.Index - first), Revision: stopped.Revision, Took: time.Since(start)}
+	result := replayResult{Entries: int(stopped.Index - first), Revision: stopped.Revision, Took: time.Since(start)}
 	if err := os.RemoveAll(scratch + ".bulk"); err != nil {
 		return err
 	}
-	return told.write(report)
+	return result.write(report)
 }
 
 // clientMain is "bench client WAL DIR N REPORT": it makes the first N puts of a
@@ -111,7 +113,7 @@ func clientMain(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer client.Close()
-	told := replayTold{}
+	result := replayResult{}
 	start := time.Now()
 	for e, err := range log.Entries(ctx, 1) {
 		if err != nil {
@@ -125,14 +127,14 @@ func clientMain(ctx context.Context, args []string) (err error) {
 		if err != nil {
 			return err
 		}
-		told.Revision = put.Header.Revision
-		if told.Entries++; told.Entries == n {
+		result.Revision = put.Header.Revision
+		if result.Entries++; result.Entries == n {
 			break
 		}
 	}
-	told.Took = time.Since(start)
-	if told.Entries < n {
-		return fmt.Errorf("the log has %d puts, not %d", told.Entries, n)
+	result.Took = time.Since(start)
+	if result.Entries < n {
+		return fmt.Errorf("the log has %d puts, not %d", result.Entries, n)
 	}
-	return told.write(report)
+	return result.write(report)
 }

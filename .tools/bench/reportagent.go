@@ -12,8 +12,8 @@ const (
 	titleAgentMemory = "Peak memory of an agent, and of its jobs' processes"
 )
 
-// tellsP99 is how many latencies tell what the slowest hundredth is.
-const tellsP99 = 1000
+// minP99 is how many latencies show what the slowest hundredth is.
+const minP99 = 1000
 
 // writeAgents is what agents cost a cluster, and their memory.
 func (r *report) writeAgents(b *strings.Builder) {
@@ -61,7 +61,7 @@ func (s *beside) write(b *strings.Builder, alone *beside) {
 }
 
 func (s *beside) p99(all []time.Duration) string {
-	if len(all) < tellsP99 {
+	if len(all) < minP99 {
 		return "too few puts"
 	}
 	return milliseconds(quantile(all, 0.99))
@@ -79,7 +79,7 @@ func (s *beside) longer(alone *beside, q float64) spread[float64] {
 
 func (s *beside) longerP99(alone *beside) string {
 	for _, round := range s.latency {
-		if len(round) < tellsP99 {
+		if len(round) < minP99 {
 			return "too few puts"
 		}
 	}

@@ -33,20 +33,20 @@ func (r *report) writeRecovered(b *strings.Builder) {
 	r.writeRecoverPhases(b)
 }
 
-// writeRecoverPhases shows them side by side, for the ways that tell them.
+// writeRecoverPhases shows them side by side, for the ways that report them.
 func (r *report) writeRecoverPhases(b *strings.Builder) {
-	var told []recovered
+	var reported []recovered
 	for _, o := range r.recovered {
 		if len(o.rounds[0].phases) > 0 {
-			told = append(told, o)
+			reported = append(reported, o)
 		}
 	}
-	if len(told) == 0 {
+	if len(reported) == 0 {
 		return
 	}
-	order := phaseNames(told)
+	order := phaseNames(reported)
 	fmt.Fprintf(b, "\n### %s\n\n| | %s | reported RTO |\n| --- |%s\n", titleRecoverPhases, strings.Join(order, " | "), strings.Repeat(" ---: |", len(order)+1))
-	for _, o := range told {
+	for _, o := range reported {
 		fmt.Fprintf(b, "| %s |%s %s |\n", o.name, o.medians(order), seconds(o.times(func(one recovery) time.Duration { return one.rto })))
 	}
 }

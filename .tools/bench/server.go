@@ -32,7 +32,7 @@ func startServer(ctx context.Context, name, logDir, healthURL string, env []stri
 	return startUntil(ctx, name, logDir, healthURL, healthy, env, program, args...)
 }
 
-// startUntil is startServer for one that tells in another way that it answers at
+// startUntil is startServer for one that shows in another way that it answers at
 // a place.
 func startUntil(ctx context.Context, name, logDir, at string, answers func(context.Context, string) bool, env []string, program string, args ...string) (*server, error) {
 	s := &server{name: name, log: filepath.Join(logDir, name+".log"), gone: make(chan error, 1)}
