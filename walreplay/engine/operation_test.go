@@ -127,6 +127,41 @@ func TestPromise2Operations(t *testing.T) {
 	}
 }
 
+// Promise 2, field by field: whatever number and type a field in any of the messages has, it is not
+// taken where protobuf does not know it.
+func TestPromise2EveryField(t *testing.T) {
+	within := func(inner []byte, path ...protowire.Number) []byte { // from the outside
+		for _, number := range slices.Backward(path) {
+			inner = protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), inner)
+		}
+		return inner
+	}
+	id := protowire.AppendVarint(protowire.AppendTag(nil, fieldID, protowire.VarintType), 3)
+	put := within([]byte("k"), fieldPut, 1)
+	taken := 0
+	for number := range protowire.Number(130) {
+		for kind, value := range map[protowire.Type][]byte{protowire.VarintType: {1}, protowire.BytesType: {1, 'v'}, protowire.Fixed32Type: make([]byte, 4), protowire.Fixed64Type: make([]byte, 8)} {
+			if number == 0 {
+				continue
+			}
+			field := append(protowire.AppendTag(nil, number, kind), value...)
+			for _, data := range [][]byte{
+				append(field, put...), append(within(field, fieldHeader), put...),
+				within(field, fieldPut), within(field, fieldDelete), within(field, fieldTxn),
+				within(field, fieldTxn, 1), within(field, fieldTxn, 2), within(field, fieldTxn, 3),
+				within(field, fieldTxn, 2, 1), within(field, fieldTxn, 2, 2), within(field, fieldTxn, 3, 3), within(field, fieldTxn, 3, 4),
+			} {
+				if compareOperation(t, append(data, id...)) {
+					taken++
+				}
+			}
+		}
+	}
+	if taken < 40 {
+		t.Errorf("only %d messages were taken", taken)
+	}
+}
+
 // protobuf is the operation as protobuf has it.
 func (o *operation) protobuf() *pb.RequestOp {
 	switch o.kind {
