@@ -220,7 +220,7 @@ func closeAll(files []*os.File) error {
 	return errors.Join(errs...)
 }
 
-// editError tells a database that makes no sense, although its bytes are those
+// editError distinguishes a database that makes no sense, although its bytes are those
 // that were stored, from a disk that failed.
 func editError(image snapshot.Image, err error) error {
 	var path *fs.PathError
@@ -420,7 +420,7 @@ func (f *fanOut) feed(ctx context.Context, r io.Reader, size int64, progress fun
 			return total, nil // run reports it
 		}
 		c := <-f.free
-		// Not io.ReadFull: it cannot tell a reader that failed with
+		// Not io.ReadFull: it cannot distinguish a reader that failed with
 		// io.ErrUnexpectedEOF from one that ended.
 		for c.len = 0; c.len < len(c.buf) && err == nil; {
 			var n int

@@ -371,7 +371,7 @@ const (
 	PhaseFinish  Phase = "finish"
 )
 
-// Progress is told to ExecOptions.Progress. Bytes are those of the image; they
+// Progress is reported to ExecOptions.Progress. Bytes are those of the image; they
 // are 0 in phases that do not count any.
 type Progress struct {
 	Phase       Phase

@@ -216,7 +216,7 @@ func TestPublishFailsAndIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestNoExchange: a file system that cannot swap is told so in words, with the
+// TestNoExchange: a file system that cannot swap is reported in words, with the
 // user's member where it was; without something to swap it works.
 func TestNoExchange(t *testing.T) {
 	none := func(string, string) error { return safedir.ErrNoExchange }

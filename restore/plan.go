@@ -15,7 +15,7 @@
 //  4. The same plan gives the same cluster on every host: token, IDs, revision.
 //  5. A run that was killed needs no cleaning: the next one with the same
 //     request completes it or starts anew.
-//  6. Clients that remember a later revision are told "compacted" instead of
+//  6. Clients that remember a later revision get "compacted" instead of
 //     waiting in silence: the revision is bumped when a restore goes back.
 //
 // It is owed: members that are stopped while their directories are replaced
@@ -439,7 +439,7 @@ func imageNotes(source Source, oldest string, alarms []snapshot.Alarm) []string 
 
 	add("the result needs etcd %s or newer", oldest)
 	if source.Size >= defaultQuota {
-		add("the database has %s, etcd's quota is %s unless told otherwise: start with a larger --quota-backend-bytes, or the NOSPACE alarm comes back at once", humanize.IBytes(uint64(source.Size)), humanize.IBytes(defaultQuota))
+		add("the database has %s, etcd's quota is %s unless set otherwise: start with a larger --quota-backend-bytes, or the NOSPACE alarm comes back at once", humanize.IBytes(uint64(source.Size)), humanize.IBytes(defaultQuota))
 	}
 	for _, a := range alarms {
 		switch a.Type {

@@ -332,7 +332,7 @@ func ClusterID(initialCluster, token string) (snapshot.ID, error) {
 	return snapshot.ID(cluster.ID()), nil
 }
 
-// Errors to tell apart, wrapped with the object, the place and the next step.
+// Errors to distinguish, wrapped with the object, the place and the next step.
 var (
 	// ErrExists says that a directory or file is there already and that the
 	// request does not allow to set it aside.

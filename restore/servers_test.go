@@ -103,7 +103,7 @@ func lookAt(t *testing.T, cluster *storetest.Cluster, from *served, res *Result)
 	if got, err := client.Get(ctx, "x"); err != nil || got.Header.Revision < res.RevisionAfter {
 		t.Errorf("revision %v %v, want at least %d", got, err, res.RevisionAfter)
 	}
-	// A client that remembers a revision from before is told so. One member
+	// A client that remembers a revision from before hears of it. One member
 	// answers: another may not know the client's token yet, and the client tries
 	// reads again but not watches.
 	one := cluster.Client(t, voters[0])

@@ -306,7 +306,7 @@ func inodeOf(path string) (uint64, error) {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, fmt.Errorf("%s: this system tells no inodes", path)
+		return 0, fmt.Errorf("%s: this system reports no inodes", path)
 	}
 	return st.Ino, nil
 }

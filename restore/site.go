@@ -297,7 +297,7 @@ func foreign(dir string) ([]string, error) {
 }
 
 // sameDevice reports whether two paths lie in one mounted file system, as far as
-// numbers tell.
+// numbers show.
 func sameDevice(a, b os.FileInfo) bool {
 	x, okA := a.Sys().(*syscall.Stat_t)
 	y, okB := b.Sys().(*syscall.Stat_t)

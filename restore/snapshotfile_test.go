@@ -24,7 +24,7 @@ func writeSnapshot(t *testing.T, req Request) (*Result, error) {
 }
 
 // TestSnapshotFile writes one file, which that version's own etcdutl restores,
-// hash check on, and whose cluster then tells old watchers that they are late.
+// hash check on, and whose cluster then reports to old watchers that they are late.
 func TestSnapshotFile(t *testing.T) {
 	for _, version := range []string{"3.5", "3.6", "3.7"} {
 		t.Run(version, func(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package schedule is the agent: what runs beside each etcd member, archives its
-// log, does jobs on a schedule, and tells somebody when something is wrong
+// log, does jobs on a schedule, and reports when something is wrong
 // before it is needed.
 //
 // It promises:
@@ -57,7 +57,7 @@ type Options struct {
 	// Command starts a program that calls ServeJob and nothing else: jobs that
 	// replay run there.
 	Command []string
-	// Logger is told of one line for each event that matters.
+	// Logger gets one line for each event that matters.
 	Logger *slog.Logger
 }
 
@@ -266,7 +266,7 @@ type session struct {
 	asked      asked     // the last full snapshot that was due by size
 	firstAsked time.Time // when the first full snapshot was asked for
 	afterFull  string    // the full snapshot that was given to structure last
-	lookedAt   string    // the newest full snapshot that the archiver was told of
+	lookedAt   string    // the newest full snapshot that the archiver has heard of
 	ended      bool      // another term follows, or none
 
 	// exclusive says that the repository decides between several writers.
@@ -372,7 +372,7 @@ const tryAgain, tryAgainLater = 2 * time.Second, 10 * time.Second
 // until tries something until it works, or ctx ends; why it does not yet is in
 // the status, and in the log when it changes.
 func (t *session) until(ctx context.Context, what string, try func() error) error {
-	told := ""
+	last := ""
 	for pause := tryAgain; ; pause = min(2*pause, tryAgainLater) {
 		err := try()
 		t.mu.Lock()
@@ -388,9 +388,9 @@ func (t *session) until(ctx context.Context, what string, try func() error) erro
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if text := err.Error(); text != told {
+		if text := err.Error(); text != last {
 			t.Logger.Warn(what+" cannot be reached yet", "err", err)
-			told = text
+			last = text
 		}
 		select {
 		case <-ctx.Done():

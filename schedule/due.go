@@ -66,7 +66,7 @@ const (
 
 // KeepBeginning calls Begin until the archiver's timeline has a full snapshot.
 func (k *Keeper) KeepBeginning(ctx context.Context) {
-	told := ""
+	last := ""
 	for wait := lookBegun; ; {
 		select {
 		case <-ctx.Done():
@@ -84,9 +84,9 @@ func (k *Keeper) KeepBeginning(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if text := err.Error(); text != told {
+		if text := err.Error(); text != last {
 			k.Notify(text)
-			told = text
+			last = text
 		}
 		if wait = min(2*wait, beginAgain); !errors.Is(err, archive.ErrElsewhere) {
 			wait = beginAgain

@@ -105,11 +105,11 @@ func TestBegunElsewhere(t *testing.T) {
 		storeRuns(t, repo, id, [][2]uint64{{1, 100}})
 		require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now()}))
 		a := &oneArchiver{id, make(chan struct{})}
-		told := make(chan string, 1)
-		k := &Keeper{Sink: sink, Archiver: a, Notify: func(text string) { told <- text },
+		heard := make(chan string, 1)
+		k := &Keeper{Sink: sink, Archiver: a, Notify: func(text string) { heard <- text },
 			Take: func(context.Context, repository.TimelineID) error { return errors.New("taken twice") }}
 		go k.KeepBeginning(t.Context())
-		if text := <-told; text != archive.ErrElsewhere.Error() {
+		if text := <-heard; text != archive.ErrElsewhere.Error() {
 			t.Fatal(text)
 		}
 		time.Sleep(3 * time.Second)

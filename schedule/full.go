@@ -92,7 +92,7 @@ func (t *session) localMember() *snapshot.LocalMember {
 	}
 	local, err := walreplay.LocalMember(dir, t.cfg.Member.WALDir)
 	if err != nil {
-		t.Logger.Info("the snapshot is streamed, since member.data-dir does not tell which member it belongs to", "err", err)
+		t.Logger.Info("the snapshot is streamed, since member.data-dir does not show which member it belongs to", "err", err)
 		return nil
 	}
 	return local

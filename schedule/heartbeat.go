@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// pingLook is how often the Status is looked at: a failure is told at once, and
+	// pingLook is how often the Status is looked at: a failure is reported at once, and
 	// not with the next ping.
 	pingLook = 5 * time.Second
-	// pingFailAgain is how often a failure that lasts is told again.
+	// pingFailAgain is how often a failure that lasts is reported again.
 	pingFailAgain = time.Hour
 	// pingRetry is the pause after a ping that failed on all its pingAttempts.
 	pingRetry = 30 * time.Second
@@ -53,7 +53,7 @@ type heartbeat struct {
 
 	// Of run alone.
 	active  bool      // this agent is the one that pings
-	failing bool      // the service was told so last
+	failing bool      // this was reported last
 	next    time.Time // when the next ping is due
 	retry   time.Time // no ping before, since the last one failed
 
@@ -110,7 +110,7 @@ func (h *heartbeat) round(ctx context.Context, now time.Time) {
 	h.failing, h.next = !ready, now.Add(interval)
 }
 
-// ping posts to a path below the URL, a few times where that fails, and tells
+// ping posts to a path below the URL, a few times where that fails, and reports
 // whether it arrived.
 func (h *heartbeat) ping(ctx context.Context, path, text string) bool {
 	u := h.url

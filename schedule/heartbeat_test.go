@@ -64,7 +64,7 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// Promise 1: a failure is told at once, and then once an hour; no success until
+// Promise 1: a failure is reported at once, and then once an hour; no success until
 // it is over, and then at once.
 func TestHeartbeatFails(t *testing.T) {
 	beat(t, func(s *service, a *pinged, _ *heartbeat) {
@@ -135,7 +135,7 @@ func TestHeartbeatFallsSilent(t *testing.T) {
 	})
 }
 
-// Who takes over anew tells of a failure anew.
+// Who takes over anew reports a failure anew.
 func TestHeartbeatFailsAnew(t *testing.T) {
 	beat(t, func(s *service, a *pinged, _ *heartbeat) {
 		a.problems(critical("x"))

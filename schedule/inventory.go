@@ -122,7 +122,7 @@ func (s *inventory) describe(r *web.Repository) {
 		r.Backups = append(r.Backups, b)
 	}
 	for _, d := range s.catalog.Damaged {
-		at, _ := repository.BackupTime(d.ID) // the manifest would tell better, and cannot
+		at, _ := repository.BackupTime(d.ID) // the manifest would say it better, and cannot
 		r.Backups = append(r.Backups, web.Backup{ID: d.ID, Timeline: d.Timeline, Time: at, Damaged: d.Err.Error()})
 	}
 	for _, u := range s.catalog.Unread {
@@ -155,7 +155,7 @@ func firstFinding(w verdict.Entry) string {
 const clockTolerance = time.Minute
 
 // newest is the full snapshot of the newest state, in the timeline that was written
-// to last; nil where there is none. Of several timelines, clocks tell which: one
+// to last; nil where there is none. Of several timelines, clocks show which: one
 // that is ahead counts only where there is no other.
 func (s *inventory) newest() *snapshot.Manifest {
 	var newest *snapshot.Manifest
@@ -195,7 +195,7 @@ func (s *inventory) counts(m *snapshot.Manifest) bool {
 // held is up to when each timeline's good full snapshots hold all that was
 // acknowledged. One that was read from a member holds what was before it was begun,
 // a synthetic one what a member was last seen to have confirmed within it. One that
-// seems to be of the future says nothing: the clock that told it was wrong.
+// seems to be of the future says nothing: the clock that gave it was wrong.
 func (s *inventory) held() map[repository.TimelineID]time.Time {
 	all := map[repository.TimelineID]time.Time{}
 	for _, m := range s.catalog.Manifests {

@@ -19,7 +19,7 @@ import (
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
-// What is stored is told with what verdicts, pins and listings say of it.
+// What is stored is reported with what verdicts, pins and listings say of it.
 func TestStockDescribe(t *testing.T) {
 	now := time.Now()
 	at := func(hours int) time.Time { return now.Add(time.Duration(hours) * time.Hour).Truncate(time.Second) }
@@ -177,7 +177,7 @@ func TestRTO(t *testing.T) {
 	}
 }
 
-// What would be lost is told with a text, whatever is known.
+// What would be lost is reported with a text, whatever is known.
 func TestRPO(t *testing.T) {
 	now := time.Now()
 	sink := memory()

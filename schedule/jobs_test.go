@@ -39,7 +39,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Who asks for a job is told why it does not run, in the API's terms.
+// Who asks for a job hears why it does not run, in the API's terms.
 func TestDemandRefused(t *testing.T) {
 	repo := memory()
 	newShelf(t, repo)
@@ -91,7 +91,7 @@ func TestDemandRefused(t *testing.T) {
 	require.ErrorIs(t, err, web.ErrRefused, "find at the end")
 }
 
-// Before there is a runner the jobs are told of, with the reason.
+// Before there is a runner the jobs are reported, with the reason.
 func TestPlannedJobs(t *testing.T) {
 	session := termOn(t, beside, memory())
 	for _, j := range session.describe(time.Now()).Jobs {

@@ -91,7 +91,7 @@ func TestMergeDenied(t *testing.T) {
 	})
 }
 
-// What was pruned is told in a sentence.
+// What was pruned is reported in a sentence.
 func TestPruned(t *testing.T) {
 	if text := pruned(retention.Result{}); text != "nothing was to go" {
 		t.Error(text)

@@ -243,7 +243,7 @@ func TestProblemsSince(t *testing.T) {
 	}
 }
 
-// The status is told at any time, while everything changes.
+// The status is reported at any time, while everything changes.
 func TestDescribeConcurrently(t *testing.T) {
 	session := termOn(t, beside, memory())
 	done := make(chan struct{})
@@ -270,7 +270,7 @@ func TestDescribeConcurrently(t *testing.T) {
 	}
 }
 
-// What was planted among the heartbeats of the lease is told of by name.
+// What was planted among the heartbeats of the lease is reported by name.
 func TestStrayLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
@@ -290,7 +290,7 @@ func TestStrayLease(t *testing.T) {
 	})
 }
 
-// Another agent of the same name is told of by name.
+// Another agent of the same name is reported by name.
 func TestDuplicateName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()

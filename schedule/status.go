@@ -162,7 +162,7 @@ const (
 	fetchRate  = 100 << 20 // bytes of the database a second: fetch, decrypt, unpack, build
 	replayRate = 50_000    // entries a second
 	bootTime   = 5 * time.Second
-	// drillCounts is for how long a drill's time is told before the reckoning is
+	// drillCounts is for how long a drill's time is shown before the reckoning is
 	// more to the point.
 	drillCounts = 60 * 24 * time.Hour
 )

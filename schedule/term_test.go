@@ -93,7 +93,7 @@ func TestArchiveOfAnother(t *testing.T) {
 		time.Sleep(time.Minute)
 		select {
 		case may := <-answer:
-			t.Fatalf("it is told before it is known: %v", may)
+			t.Fatalf("it is reported before it is known: %v", may)
 		default:
 		}
 		must(t, session.openRepository(t.Context()))

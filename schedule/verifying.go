@@ -29,7 +29,7 @@ const (
 // with the log behind it.
 type target struct{ backup, timeline string }
 
-// targetsOf are the targets of a job; where there are none, why tells the reason.
+// targetsOf are the targets of a job; where there are none, why is the reason.
 type targetsOf func(s *inventory, newest *snapshot.Manifest) (all []target, why string)
 
 // latest is the newest full snapshot of a timeline, and the log behind it.
@@ -178,7 +178,7 @@ func together(all []error) (err error) {
 const damageIn = "damage was found in "
 
 // timeline is the one that the cluster goes on in: the archiver knows, or the
-// newest full snapshot tells; zero where there is none.
+// newest full snapshot shows; zero where there is none.
 func (t *session) timeline(ctx context.Context) (repository.TimelineID, error) {
 	if _, _, archiver := t.opened(); archiver != nil {
 		if id := archiver.State().Timeline; id.ClusterID != 0 {

@@ -299,7 +299,7 @@ func (t *session) watchHost(ctx context.Context) {
 		if client, _, _ := t.opened(); client != nil && time.Since(serversAt) >= serversEvery {
 			servers = servers[:0:0]
 			for _, c := range client.ServerCertificates(ctx) {
-				if c.Err == nil { // that a member does not answer is told elsewhere
+				if c.Err == nil { // that a member does not answer is reported elsewhere
 					servers = append(servers, web.Certificate{Use: "etcd server", Place: c.Endpoint, Expires: c.Expires})
 				}
 			}

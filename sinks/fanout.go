@@ -41,7 +41,7 @@ type destination struct {
 }
 
 // NewFanOut starts the object on every target, in parallel. It fails only when
-// no target could start; a target that could not is told of by Commit. The end
+// no target could start; a target that could not is reported by Commit. The end
 // of ctx ends all targets, which the next call aborts.
 func NewFanOut(ctx context.Context, targets []Target) (*FanOut, error) {
 	if len(targets) == 0 {

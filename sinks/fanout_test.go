@@ -122,7 +122,7 @@ func TestFanOutAbortsAtOnce(t *testing.T) {
 		results := f.Commit(t.Context())
 		f.outcome(t, results, data, nil, errBroken)
 		if !errors.Is(results[1].Err, sinks.ErrDenied) {
-			t.Errorf("that aborting failed is not told: %v", results[1].Err)
+			t.Errorf("that aborting failed is not reported: %v", results[1].Err)
 		}
 	})
 }

@@ -16,7 +16,7 @@ const rememberLargest = 64 << 10
 // Remember returns s with a memory of small objects that were read whole, of at
 // most limit bytes in all, for a caller that reads the same documents now and
 // again. Names are written once, so what was read stays true; which objects
-// there are is always asked of s. Which names are worth it, match tells. An
+// there are is always asked of s. Which names are worth it, match says. An
 // object that was deleted elsewhere may still be read.
 func Remember(s Sink, limit int64, match func(name string) bool) Sink {
 	return &remembering{Sink: s, limit: limit, match: match, recent: list.New(), known: map[string]*list.Element{}}

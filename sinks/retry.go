@@ -25,7 +25,7 @@ type Retry struct {
 	// Longest is where the pauses stop growing: 10 seconds, or a sixth of For, where
 	// it is 0 or longer than that.
 	Longest time.Duration
-	// Logger is told by Do of every failure after which it tries again; nil for nobody.
+	// Logger hears from Do of every failure after which it tries again; nil for nobody.
 	Logger *slog.Logger
 }
 

@@ -104,7 +104,7 @@ type Writer interface {
 	// ambiguous answer (a timeout that may have been a success) is cleared up
 	// before Commit returns. The one exception is ErrUncertain: the place stayed
 	// out of reach, or would not take back what it should not have stored. The
-	// object may then be there, now or a little later, and only looking tells.
+	// object may then be there, now or a little later, and only looking shows it.
 	Commit(ctx context.Context) (Object, error)
 
 	// Abort leaves nothing. After Commit or another Abort it does nothing and
@@ -119,7 +119,7 @@ type Object struct {
 	Size    int64     // bytes, as stored
 	ModTime time.Time // by the place's own clock
 	// LockedUntil is when a retention ends; zero where there is none or where
-	// the call does not tell. Stat and Commit tell, List may not.
+	// the call does not say. Stat and Commit say it, List may not.
 	LockedUntil time.Time
 }
 

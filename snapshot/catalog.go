@@ -15,7 +15,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 )
 
-// Catalog is what a repository holds, as its manifests tell.
+// Catalog is what a repository holds, as its manifests say.
 type Catalog struct {
 	Timelines []repository.Timeline // in the order in which they were opened
 	// Manifests that could be read, in the order of timelines and, within one,
@@ -39,16 +39,16 @@ type Catalog struct {
 	// Unread are backups that were not looked at, since there are more than a
 	// catalogue holds: see repository.Budget for which.
 	Unread []UnreadBackups
-	// Archived is what the archived log, and the marks that end a timeline, tell of
+	// Archived is what the archived log, and the marks that end a timeline, say of
 	// its end, for those of which it was looked up: see walreplay.Archives. ReadCatalog
 	// leaves it nil.
 	Archived map[repository.TimelineID]Archived
 }
 
 // Archived is what a timeline's archived log, and the document that ends a
-// timeline, tell of its end.
+// timeline, say of its end.
 type Archived struct {
-	// Seen is when its cluster was last observed; zero where nothing tells.
+	// Seen is when its cluster was last observed; zero where nothing shows it.
 	Seen time.Time
 	// Superseded says that a recovery has ended it.
 	Superseded bool

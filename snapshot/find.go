@@ -48,10 +48,10 @@ func (e *DamagedManifestError) Unwrap() error { return e.Err }
 //
 // The newest state is looked for in the timeline that nothing branches off.
 // One that went on after another had branched off, as its backups or, where
-// c.Archived tells, its log show, is not continued by that one; nor is one whose
+// c.Archived has it, its log show, is not continued by that one; nor is one whose
 // branch was a recovery that was taken back.
 // Where there is more than one, it is the one that is still observed, as c.Archived
-// tells, if no other was ever observed or was backed up since. Otherwise the error is
+// shows, if no other was ever observed or was backed up since. Otherwise the error is
 // a *SeparateError: their histories differ, and which one is right only the user can
 // know. Where the newest
 // backup has a damaged manifest the error is a *DamagedManifestError: an older
@@ -182,7 +182,7 @@ func (c *Catalog) outlives(child repository.Timeline) bool {
 	case a.Seen.After(child.Created):
 		return true
 	}
-	// A synthetic one tells of the archive, not of a cluster that was there.
+	// A synthetic one shows the archive, not a cluster that was there.
 	newest := c.newestRead(child.Parent.Timeline)
 	if newest == nil || newest.Facts.RaftIndex <= child.Parent.RaftIndex {
 		return false

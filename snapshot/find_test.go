@@ -52,7 +52,7 @@ func TestFind(t *testing.T) {
 	made := *after
 	made.Synthesis = &Synthesis{Base: "b"}
 	synthetic := &Catalog{Timelines: both, Manifests: append([]*Manifest{&made}, chain.Manifests...)}
-	// The cluster went on, and all that tells is its archived log; or that one
+	// The cluster went on, and all that shows it is its archived log; or that one
 	// ends before the other begins, or a recovery has ended it.
 	archived := func(a Archived) *Catalog {
 		return &Catalog{Timelines: both, Manifests: chain.Manifests, Archived: map[repository.TimelineID]Archived{tl(1): a}}

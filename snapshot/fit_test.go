@@ -81,7 +81,7 @@ func TestTakeReadsUnfitLast(t *testing.T) {
 	}
 }
 
-// Where no member is fit the backup waits for one, as long as it was told to, and
+// Where no member is fit the backup waits for one, as long as it was asked to, and
 // then reads one that is not.
 func TestTakeWaitsForFit(t *testing.T) {
 	c, client := fitClient(t, 1)

@@ -17,10 +17,10 @@ import (
 // and no index is built. CompactedRevision is -1 when nothing was ever
 // compacted, as etcd has it.
 //
-// What was compacted has to be told from what is still the newest value of its
+// What was compacted has to be distinguished from what is still the newest value of its
 // key: so about 50 bytes are kept in memory for each key that changed after the
 // last compaction that was finished; with none scheduled, nothing is. Keys are
-// told apart by 128 bits of a hash with random seeds.
+// distinguished by 128 bits of a hash with random seeds.
 //
 // The hash is that of etcd from 3.5.16 and 3.4.34 on. Older ones leave out, or
 // have deleted, other tombstones at the compacted revision, so that theirs can
@@ -155,7 +155,7 @@ func (h *RowHasher) Add(r boltfile.Row, name, value []byte, newest bool) {
 	}
 }
 
-// Sum is the hash. anyKey tells whether a key has a value; that of keys which were not changed
+// Sum is the hash. anyKey says whether a key has a value; that of keys which were not changed
 // since the compacted revision is known already. Without one, etcd's hash leaves nothing out.
 func (h *RowHasher) Sum(anyKey bool) uint32 {
 	if h.compacted > 0 && !h.anyKey && !anyKey {

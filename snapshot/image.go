@@ -96,7 +96,7 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// IsDamaged tells errors that are about one object's bytes, so that another object
+// IsDamaged reports whether an error is about one object's bytes, so that another object
 // may do instead.
 func IsDamaged(err error) bool { return errors.As(err, new(*DamagedError)) }
 

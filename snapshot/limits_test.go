@@ -91,7 +91,7 @@ func TestCatalogWithLargeManifests(t *testing.T) {
 }
 
 // Of more backups than a catalogue holds those that were stored first and last are
-// read, and the others are told.
+// read, and the others are named.
 func TestCatalogBudget(t *testing.T) {
 	p := newPlanted(t)
 	const more = 300

@@ -190,7 +190,7 @@ func printable(s string) bool {
 }
 
 // checkBounds refuses a manifest that nobody writes: it would take more memory than
-// its bytes tell.
+// its bytes show.
 func (m *Manifest) checkBounds() error {
 	if n := max(len(m.Facts.Members), len(m.Facts.Alarms), len(m.Attachments), len(m.Object.Recipients)); n > maxListed {
 		return fmt.Errorf("it lists %d members, alarms, attachments or recipients: more than %d", n, maxListed)

@@ -134,7 +134,7 @@ func (t *taking) readFile(ctx context.Context, member client.MemberStatus, up *u
 }
 
 // pin opens a stream and the file that it is of. Where the file was written to twice
-// before it was looked at, that cannot be told, and the next stream is opened.
+// before it was looked at, that is not known, and the next stream is opened.
 func (t *taking) pin(ctx context.Context, member client.MemberStatus) (*pinned, error) {
 	for try := 1; ; try++ {
 		stream, err := t.Client.HeldStream(ctx, member)
@@ -169,7 +169,7 @@ type pinned struct {
 	file   *os.File
 }
 
-var errOtherFile = errors.New("it is not the file that the member writes to (is the member's data directory elsewhere, or does a mount hide it?), or is written to too often to tell")
+var errOtherFile = errors.New("it is not the file that the member writes to (is the member's data directory elsewhere, or does a mount hide it?), or is written to too often to be sure")
 
 // newPinned reads the head of the stream, and opens the file, which has to have the same
 // meta page. It is opened only now: what its meta page leads to was written before. The

@@ -88,7 +88,7 @@ type Request struct {
 	Now        func() time.Time
 }
 
-// ReachedFunc tells the last archived entry of a timeline, with its term and
+// ReachedFunc returns the last archived entry of a timeline, with its term and
 // the highest revision that is known to be reached there (0: none is). Index 0
 // is a timeline without an archived log.
 type ReachedFunc func(context.Context, *repository.Repository, repository.TimelineID) (index, term uint64, revision int64, err error)
@@ -372,7 +372,7 @@ func (t *taking) candidates(ctx context.Context) ([]client.MemberStatus, error) 
 	}
 }
 
-// fit tells of each member whether it is fit.
+// fit reports for each member whether it is fit.
 func (t *taking) fit(ctx context.Context, list []client.MemberStatus) ([]bool, error) {
 	why := make([]string, len(list))
 	errs := make([]error, len(list))
@@ -403,14 +403,14 @@ func pick(list []client.MemberStatus, fit []bool, want bool) (picked []client.Me
 }
 
 // backupID is the ID that was asked for, or else a new one. Whoever may add objects can
-// tell which one is asked for, and take the name of its manifest beforehand: a new one
+// know which one is asked for, and take the name of its manifest beforehand: a new one
 // then as well.
 func (t *taking) backupID(ctx context.Context, started time.Time) string {
 	for _, target := range t.targets {
 		if t.ID == "" || target.err != nil {
 			continue
 		}
-		// What keeps it from being found out, freeAttempt meets and tells.
+		// What keeps it from being found out, freeAttempt meets and reports.
 		name := repository.ManifestName(target.timeline.ID, t.ID)
 		if counts, err := target.repo.Counts(ctx, name); err == nil && !counts {
 			t.Logger.Warn("the backup gets another ID: a foreign object has the name of its manifest", "object", name, "repository", target.repo)
@@ -455,7 +455,7 @@ func Taken(ctx context.Context, repo *repository.Repository, timeline repository
 	return err
 }
 
-// Errors that a caller may want to tell apart.
+// Errors that a caller may want to distinguish.
 var (
 	// ErrNoBackup says that no backup matches what was asked for.
 	ErrNoBackup = errors.New("no such backup")

@@ -245,7 +245,7 @@ func TestPromise1LostAnswerToTheManifest(t *testing.T) {
 	}
 }
 
-// Promise 1: where nobody can tell whether the manifest was stored, the object
+// Promise 1: where nobody can know whether the manifest was stored, the object
 // stays: it might be the backup's.
 func TestPromise1UnknownManifestKeepsItsObject(t *testing.T) {
 	s := newSource(t, 1)

@@ -196,11 +196,11 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 }
 
 // minPage is the smallest page that a bbolt database can have in practice, in
-// bytes. A snapshot is whole pages and a SHA-256, which tells it from a bare
+// bytes. A snapshot is whole pages and a SHA-256, which distinguishes it from a bare
 // database, as etcdutl does.
 const minPage = 512
 
-// HasTrailer tells from a file's size whether a SHA-256 follows the database.
+// HasTrailer reports from a file's size whether a SHA-256 follows the database.
 func HasTrailer(size int64) bool { return size%minPage == sha256.Size }
 
 // streamHash is the SHA-256 of an etcd snapshot stream, a database and the

@@ -89,7 +89,7 @@ func (c MemberConfig) withDefaults() MemberConfig {
 	return c
 }
 
-// defaultURLs advertises where it listens, unless told otherwise.
+// defaultURLs advertises where it listens, unless set otherwise.
 func defaultURLs(listen, advertise []string, fallback string) (l, a []string) {
 	if len(listen) == 0 {
 		listen = []string{fallback}

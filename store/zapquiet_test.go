@@ -36,7 +36,7 @@ func TestQuietLeavesOutClosedListenersOnly(t *testing.T) {
 	}
 	log.Error("a line without an error")
 	if n := lines.Len(); n != 3 {
-		t.Errorf("%d of 3 lines that tell of failures: %v", n, lines.All())
+		t.Errorf("%d of 3 lines that report failures: %v", n, lines.All())
 	}
 }
 

@@ -215,17 +215,17 @@ func (m *chainMap) findForks(c *report.Check) {
 		}
 	}
 	slices.Sort(indexes)
-	told := map[int]bool{}
-	tell := func(index uint64, a, b int, text string) {
-		if told[a] || told[b] {
+	named := map[int]bool{}
+	fork := func(index uint64, a, b int, text string) {
+		if named[a] || named[b] {
 			return
 		}
-		told[a], told[b] = true, true
+		named[a], named[b] = true, true
 		found(c, report.Finding{Kind: report.KindFork, Object: m.headers[max(a, b)].Name(), Where: fmt.Sprintf("index %d", index),
 			Text: fmt.Sprintf("%s and in %s: two histories in one timeline", text, m.headers[min(a, b)].Name())})
 	}
 	m.differing(func(index uint64, a, b int) {
-		tell(index, a, b, fmt.Sprintf("entry %d is another one here", index))
+		fork(index, a, b, fmt.Sprintf("entry %d is another one here", index))
 	})
 	for _, index := range indexes {
 		byChain := map[int]chainPoint{}
@@ -236,7 +236,7 @@ func (m *chainMap) findForks(c *report.Check) {
 			if !ok {
 				byChain[m.root(p.segment)] = p
 			} else if first.sum != p.sum {
-				tell(index, first.segment, p.segment, fmt.Sprintf("the chain has another value at index %d here", index))
+				fork(index, first.segment, p.segment, fmt.Sprintf("the chain has another value at index %d here", index))
 			}
 		}
 	}

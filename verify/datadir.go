@@ -102,7 +102,7 @@ func (d *dataDir) checkStopped(ctx context.Context) error {
 func (d *dataDir) checkLog(ctx context.Context) (read *walfile.Summary, err error) {
 	_, err = d.check(ctx, report.Checksum, d.walDir, func(c *report.Check) error {
 		c.Compared = "every record of the log with the CRC that runs through all its files, entries with their order, and the log with the database's index"
-		c.Bytes, _ = walfile.Size(d.walDir) // who reads them tells
+		c.Bytes, _ = walfile.Size(d.walDir) // who reads them reports it
 		log, err := d.readLog(ctx)
 		if err != nil {
 			d.tookLog(c, err)
@@ -280,7 +280,7 @@ func (d *dataDir) compareOwner(c *report.Check, log *walfile.Summary, db structu
 		Text: fmt.Sprintf("the log is of %s, which this database does not know as a member, not even as one that was removed: it is the log of another cluster. Put back the log that was beside this database, or give its folder with --wal-dir; the database alone can be restored with 'requorum restore --file'", log.Identity)})
 }
 
-// changesMember tells an entry that may add a member or remove it.
+// changesMember reports whether an entry may add a member or remove it.
 func changesMember(e raftlog.Entry, id uint64) bool {
 	switch e.Type {
 	case raftpb.EntryConfChange:
@@ -415,7 +415,7 @@ func (d *dataDir) isDisturbed() bool {
 }
 
 // look is the size and time of each file of the database and of the log, as far
-// as they can be asked: who reads them tells.
+// as they can be asked: who reads them reports it.
 func (d *dataDir) look() map[string]string {
 	all := map[string]string{}
 	for _, folder := range []string{d.walDir, filepath.Dir(d.db)} {

@@ -187,7 +187,7 @@ func TestMemberWithoutLogFolder(t *testing.T) {
 }
 
 // recordAt is where the first record behind a place begins: each has its length
-// before it, in eight bytes, of which the uppermost one tells the padding.
+// before it, in eight bytes, of which the uppermost one gives the padding.
 func recordAt(wal []byte, behind int) int {
 	at := 0
 	for at < behind {
@@ -227,7 +227,7 @@ func TestFile(t *testing.T) {
 	flipped[len(db)/2] ^= 1
 	check(flipped, report.Structure, "checksum damaged, structure unchecked")
 	check(flipped, report.Drill, "checksum damaged, structure unchecked, drill unchecked")
-	// What is wrong with its pages is told beside what its sum says.
+	// What is wrong with its pages is reported beside what its sum says.
 	broken := slices.Clone(whole)
 	broken[16+16] ^= 1 // in the first meta page, which has a sum of its own
 	if r := check(broken, report.Structure, "checksum damaged, structure damaged"); len(r.Findings()) != 2 || r.Findings()[1].Where != "page 0" {

@@ -146,7 +146,7 @@ func (e *examination) nameUnknown(ctx context.Context) error {
 	return nil
 }
 
-// known tells names that docs/format.md lists.
+// known reports whether docs/format.md lists a name.
 func (e *examination) known(name string) bool {
 	folder, rest, _ := strings.Cut(name, "/")
 	_, errTimeline := repository.ParseTimelineName(name)
@@ -172,7 +172,7 @@ func (e *examination) known(name string) bool {
 	return errSegment == nil || errMark == nil || errGap == nil
 }
 
-// beside tells an object in a backup's folder that its manifest does not name.
+// beside reports whether an object in a backup's folder is one that its manifest does not name.
 // Another attempt's object, which lost and could not be deleted, is none.
 func (e *examination) beside(t repository.TimelineID, id, name string) bool {
 	return slices.ContainsFunc(e.catalog.Manifests, func(m *snapshot.Manifest) bool {
@@ -220,7 +220,7 @@ func (e *examination) checkEnding(ctx context.Context, c *report.Check, id repos
 	}
 }
 
-// isJobName tells the name of a result, or of a failed attempt's record.
+// isJobName reports whether a name is that of a result, or of a failed attempt's record.
 func isJobName(name string) bool {
 	_, _, _, err := repository.ParseJobName(name)
 	return err == nil

@@ -50,7 +50,7 @@ func (r *run) refuseFile(path string, err error) {
 
 // runFileLevels takes a file up the levels. Its pages are looked at while it is read
 // for its checksum, so that the disk gives it once; what is wrong with them is
-// told also where the checksum is wrong.
+// reported also where the checksum is wrong.
 func (r *run) runFileLevels(ctx context.Context, path string, image *snapshot.File) error {
 	if !r.Level.Includes(report.Structure) {
 		_, err := r.checkSum(ctx, path, image)

@@ -102,7 +102,7 @@ func (h *history) forget(but ...string) error {
 func (h *history) unpacked() map[string]*snapshot.File {
 	all := map[string]*snapshot.File{}
 	for id, c := range h.copies {
-		if f, err := snapshot.OpenFile(c.path); err == nil { // else it is no database: the structure level tells
+		if f, err := snapshot.OpenFile(c.path); err == nil { // else it is no database: the structure level reports it
 			all[id] = f
 		}
 	}
@@ -313,7 +313,7 @@ func (r *run) drill(ctx context.Context, d drilled) error {
 	return r.took(ctx, report.Drill, d.name, c, err)
 }
 
-// jointProgress tells of parts that are read at the same time as if they were
+// jointProgress reports parts that are read at the same time as if they were
 // one phase. Its functions may be called by several goroutines.
 type jointProgress struct {
 	tell  func(phase string, done, total int64)

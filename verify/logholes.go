@@ -140,7 +140,7 @@ func (l *logCheck) checkBeginning(bases []*snapshot.Manifest, s segment.Coverage
 }
 
 // beginsAt reports whether a segment that begins at an index, or all of those that
-// do, are as told.
+// do, are what is asks for.
 func (l *logCheck) beginsAt(index uint64, is func(segment.Header) bool) bool {
 	any := false
 	for _, h := range l.headers {

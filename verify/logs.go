@@ -156,7 +156,7 @@ func (l *logCheck) damagedHeaders(ctx context.Context) {
 }
 
 // lastOf is up to where a segment can reach whose header cannot be read: its name
-// tells, or at level 0 where the next one begins.
+// says, or at level 0 where the next one begins.
 func (l *logCheck) lastOf(n repository.SegmentName) uint64 {
 	if n.Level > 0 {
 		return n.Last
@@ -182,7 +182,7 @@ func (l *logCheck) say() {
 	}
 }
 
-// bind tells the verdict what was proved.
+// bind gives the verdict what was proved.
 func (l *logCheck) bind() {
 	if len(l.check.Findings) > 0 || len(l.whole) == 0 {
 		return
@@ -216,7 +216,7 @@ func (l *logCheck) readOf(s segment.Coverage) []report.Range {
 	return all
 }
 
-// isSealed tells an object that no identity opened.
+// isSealed reports whether an error is of an object that no identity opened.
 func isSealed(err error) bool {
 	var identity *codec.IdentityError
 	return errors.As(err, &identity)
@@ -246,7 +246,7 @@ const (
 
 // readAll reads the segments that were not read yet. It gives those that are gone since
 // they were listed, and whether those of which only names were known are what names
-// told.
+// said.
 func (l *logCheck) readAll(ctx context.Context) (gone []string, asNamed bool, err error) {
 	l.headers = l.inPart()
 	old := l.chain
@@ -272,7 +272,7 @@ func (l *logCheck) readAll(ctx context.Context) (gone []string, asNamed bool, er
 		name := h.Name()
 		weight := min(max(h.Object.RawSize, 0), segmentBytes)
 		if err := room.Acquire(groupCtx, weight); err != nil {
-			break // ctx has ended: Wait tells
+			break // ctx has ended: Wait says why
 		}
 		group.Go(func() error {
 			defer room.Release(weight)
@@ -424,7 +424,7 @@ func (l *logCheck) checkMarks(ctx context.Context) {
 // markedEntry is an entry as a mark names it.
 type markedEntry struct{ index, term uint64 }
 
-// cannotReplay tells a backup to which the level replay does not apply: its
+// cannotReplay reports whether the level replay does not apply to a backup: its
 // timeline never had a log. That is no
 // proof that failed, and the level above can be reached without. Where a log is
 // there, or was, and does not do, the check says why.

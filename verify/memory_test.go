@@ -22,7 +22,7 @@ import (
 	"github.com/requorum/requorum/verify/report"
 )
 
-// memoryArgument makes the test binary verify a repository and tell the most
+// memoryArgument makes the test binary verify a repository and report the most
 // memory that it had.
 const memoryArgument = "verify-of-a-test"
 
@@ -48,7 +48,7 @@ func verifyAndMeasure(dir, scratch string) error {
 	}
 	_, after, found := strings.Cut(string(status), "VmHWM:")
 	if !found {
-		return errors.New("the kernel does not tell VmHWM")
+		return errors.New("the kernel does not report VmHWM")
 	}
 	_, err = fmt.Fprintln(os.Stdout, strings.Fields(after)[0])
 	return err
@@ -59,7 +59,7 @@ func verifyAndMeasure(dir, scratch string) error {
 func TestPromise4FlatMemory(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/status"); err != nil {
-		t.Skip("only Linux tells how much memory a process had")
+		t.Skip("only Linux reports how much memory a process had")
 	}
 	small := storetest.Amount(12, 32, 32) << 20
 	large := 4 * small

@@ -117,7 +117,7 @@ func (e *examination) planLog(ctx context.Context, part logPart) (PlannedPart, e
 }
 
 // segmentsOf are those of a part of a log, by their names: of level 0 these do
-// not tell where a segment ends, but the next one begins behind it.
+// not say where a segment ends, but the next one begins behind it.
 func (e *examination) segmentsOf(ctx context.Context, part logPart) ([]repository.Segment, error) {
 	all, err := e.repo.Segments(ctx, part.timeline)
 	if err != nil {

@@ -88,7 +88,7 @@ func TestVerdictsKnow(t *testing.T) {
 }
 
 // A backup that was replaced is found by every run, not only by the first: the
-// verdict that tells of it does not prove what took its place.
+// verdict that reports it does not prove what took its place.
 func TestReplacedStaysFound(t *testing.T) {
 	w := provenWorld(t)
 	w.backupOf(newBackup, 35, database(oldBackup))

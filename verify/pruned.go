@@ -78,7 +78,7 @@ func (e *examination) prunedMeanwhile(ctx context.Context, t repository.Timeline
 	return errors.Is(err, sinks.ErrNotFound)
 }
 
-// isPrunedName tells the name of such a record.
+// isPrunedName reports whether a name is that of such a record.
 func isPrunedName(name string) bool {
 	_, _, err := repository.ParsePrunedName(name)
 	return err == nil
@@ -96,7 +96,7 @@ func (l *logCheck) prunedLogTo(ctx context.Context) (uint64, error) {
 	for _, name := range names {
 		record, err := l.repo.ReadPrunedLog(ctx, name)
 		switch {
-		case errors.Is(err, repository.ErrAltered), errors.Is(err, sinks.ErrNotFound): // checkDocuments tells
+		case errors.Is(err, repository.ErrAltered), errors.Is(err, sinks.ErrNotFound): // checkDocuments reports it
 			continue
 		case err != nil:
 			return 0, err
@@ -116,7 +116,7 @@ func (l *logCheck) prunedLogTo(ctx context.Context) (uint64, error) {
 	return 0, nil
 }
 
-// isKeptName tells names of pins, and of records that a log was pruned.
+// isKeptName reports whether a name is that of a pin, or of a record that a log was pruned.
 func isKeptName(name string) bool { return isPinName(name) || isPrunedLogName(name) }
 
 func isPinName(name string) bool {

@@ -123,7 +123,7 @@ func TestDeletedWithoutRecord(t *testing.T) {
 	wantNote(t, r, "1 backup is gone that had been verified")
 }
 
-// Who asks for the newest backup is told of a newer one that was not completed, and
+// Who asks for the newest backup hears of a newer one that was not completed, and
 // not of older ones.
 func TestNewerIncompleteNoted(t *testing.T) {
 	w := newWorld(t, onMemory())

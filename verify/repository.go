@@ -283,7 +283,7 @@ func choose(ctx context.Context, repo *repository.Repository, r Request) (*selec
 	switch {
 	case errors.As(err, &damaged):
 		s := &selection{timelines: []repository.TimelineID{damaged.Timeline}, damaged: []snapshot.DamagedBackup{damaged.DamagedBackup}}
-		if r.Backup == Latest { // from where on its log goes nobody can tell
+		if r.Backup == Latest { // from where on its log goes nobody knows
 			s.logs = []logPart{{damaged.Timeline, 0}}
 		}
 		return s, c, nil

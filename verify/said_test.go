@@ -12,7 +12,7 @@ import (
 	"github.com/requorum/requorum/verify/verdict"
 )
 
-// An identity that opens nothing is told, also where the level needs none.
+// An identity that opens nothing is reported, also where the level needs none.
 func TestIdentityThatOpensNothing(t *testing.T) {
 	key, _ := age.GenerateX25519Identity()
 	wrong, err := age.GenerateX25519Identity()

@@ -116,7 +116,7 @@ func (d *dataDir) checkReceived(ctx context.Context) error {
 func (d *dataDir) beside(suffix string) ([]string, error) {
 	list, err := safedir.ReadDir(filepath.Dir(d.db))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // the structure level tells
+		return nil, nil // the structure level reports it
 	}
 	var names []string
 	for _, e := range list {
@@ -168,7 +168,7 @@ func (d *dataDir) compareSnaps(ctx context.Context, c *report.Check, log *walfil
 func (d *dataDir) facts(ctx context.Context) (snapshot.Facts, bool) {
 	image, err := snapshot.OpenFile(d.db)
 	if err != nil {
-		return snapshot.Facts{}, false // the structure level tells
+		return snapshot.Facts{}, false // the structure level reports it
 	}
 	facts, err := image.Facts(ctx)
 	return facts, err == nil

@@ -83,7 +83,7 @@ func TestReceivedDatabase(t *testing.T) {
 	if got := statuses(r); got != "checksum passed, checksum passed, structure passed, structure passed" || r.Checks[3].Object != path {
 		t.Errorf("%s: %+v", got, r.Checks)
 	}
-	// Of every row of a key the first byte, which tells the field.
+	// Of every row of a key the first byte, which names the field.
 	rows := bytes.ReplaceAll(db, []byte("\x0a\x06key001"), []byte("\x0b\x06key001"))
 	for _, data := range [][]byte{db[:16<<10], rows, []byte("no database")} {
 		require.NoError(t, os.WriteFile(path, data, 0o600))

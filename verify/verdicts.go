@@ -205,7 +205,7 @@ func (e *examination) compareSeen(ctx context.Context, c *report.Check) error {
 	return e.checkGone(ctx, c, proved, pruned)
 }
 
-// replaced tells a backup that is not the one that verdicts saw; nil where it is.
+// replaced reports a backup that is not the one that verdicts saw; nil where it is.
 func replaced(m *snapshot.Manifest, words []binding) *report.Finding {
 	now := verdict.ObjectsOf(m)
 	for _, w := range words {

@@ -20,7 +20,7 @@ const (
 	// command or controller does goes on within a minute, the 30 s of a pod that is
 	// given time to end included.
 	pause = time.Minute
-	// pauseEntries stands for it where nothing tells the time: a small Kubernetes
+	// pauseEntries stands for it where nothing shows the time: a small Kubernetes
 	// cluster writes so much in a minute.
 	pauseEntries = 1000
 	// longest is how long a burst may be in pauses: what goes on for more than an
@@ -61,7 +61,7 @@ type Burst struct {
 type Moment struct {
 	Index    uint64 `json:"index"`
 	Revision int64  `json:"revision"`
-	Time     string `json:"time,omitempty"` // in words; empty where nothing tells
+	Time     string `json:"time,omitempty"` // in words; empty where nothing shows it
 }
 
 func (m Moment) String() string {
@@ -143,7 +143,7 @@ type bursts struct {
 	first, last *when // of the newest; last is the search's begin before there is one
 }
 
-// change is what they are told of a change.
+// change is what they hear of a change.
 type change struct {
 	at        *when
 	key       []byte
@@ -199,7 +199,7 @@ func (b *bursts) begin(c change) {
 	b.all = append(b.all, &Burst{Deletions: b.deletions, First: Moment{Index: c.at.index, Revision: c.revision}, Names: []string{}, rows: c.rowsSoFar})
 }
 
-// when is an entry and, as far as samples tell, when it was written: after the one
+// when is an entry and, as far as samples show, when it was written: after the one
 // and before the other.
 type when struct {
 	index         uint64
@@ -210,7 +210,7 @@ type when struct {
 func (w *when) apart(later *when) bool { return w.pausesTo(later) > 1 }
 
 // pausesTo is the time to a later entry, in pauses. The number of entries between
-// them stands for it within what samples tell.
+// them stands for it within what samples show.
 func (w *when) pausesTo(later *when) float64 {
 	n := float64(later.index-w.index) / pauseEntries
 	least, most := between(w.after, later.before), between(w.before, later.after)
@@ -234,7 +234,7 @@ func between(a, b *Seen) float64 {
 // watch says when entries were written that come in their order. It asks the clock
 // once for those between two samples.
 type watch struct {
-	clock clock // nil: nothing tells
+	clock clock // nil: nothing shows it
 	last  *when
 }
 
@@ -341,7 +341,7 @@ func cutLast(key, folder string) (root, name string, ok bool) {
 	return root, name, ok && root != "" && name != "" && !strings.Contains(name, "/")
 }
 
-// lacksCompactKey tells of a database with objects of Kubernetes, and without the key by
+// lacksCompactKey reports whether a database has objects of Kubernetes, and not the key by
 // which its API servers agree on who compacts (k8s.io/apiserver, storage/etcd3,
 // compact.go): one that lives on through a restore there ends in its compactor.
 func lacksCompactKey(ctx context.Context, eng engine.Replayer) (bool, error) {

@@ -15,7 +15,7 @@
 //  4. Damage is an error that names the last good point before it; nothing is
 //     rebuilt over it.
 //  5. Histories do not mix: a snapshot and the log after it are of one timeline,
-//     and their terms agree where both tell; logs of several are joined only where
+//     and their terms agree where both show one; logs of several are joined only where
 //     they hold the same entry.
 //  6. Sources are opened for reading only. What is written goes to a scratch
 //     folder, which is removed when it is done with, at the latest by the next

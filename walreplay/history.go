@@ -66,7 +66,7 @@ type History struct {
 
 	bases []*Base // by index
 	log   entryLog
-	clock clock // nil: nothing tells the time
+	clock clock // nil: nothing shows the time
 	// chainAt is the archive's chain value at an index; nil where there is none.
 	chainAt func(ctx context.Context, index uint64) (raftlog.Sum, error)
 	// kept is what a search read of an archive, to be read again; nil without one.
@@ -257,7 +257,7 @@ func (a *archived) damageAt(first, last uint64) error {
 	return nil
 }
 
-// lastOf is up to where a segment of level 0 can reach: its name does not tell,
+// lastOf is up to where a segment of level 0 can reach: its name does not show it,
 // but the next one begins behind it, or nobody knows.
 func (a *archived) lastOf(n repository.SegmentName, damaged []segment.Damage) uint64 {
 	last := uint64(math.MaxUint64)
@@ -302,7 +302,7 @@ func (a *archived) around(ctx context.Context, t time.Time) (before, after *Seen
 	return before, after, nil
 }
 
-// around is what a stored backup tells as a clock does.
+// around is what a stored backup shows as a clock does.
 func (b *Base) around(t time.Time) (before, after *Seen) {
 	if done := b.Manifest.Finished; !done.After(t) {
 		before = &Seen{b.Index(), done}

@@ -51,7 +51,7 @@ func (e *JoinError) Error() string {
 // there it may begin right behind it. What does not join is a *JoinError, and
 // damage that hides entries of a part a *snapshot.DamagedError.
 //
-// What archives among the parts tell of times, chains and live hashes counts up
+// What archives among the parts say of times, chains and live hashes counts up
 // to the end of their last part: nothing behind that is known to be the same
 // history. Closing the result closes nothing; the caller keeps the parts'
 // histories open for as long as it uses it, and closes them.
@@ -330,7 +330,7 @@ type partClock struct {
 	until uint64
 }
 
-// clock is nil where nothing tells the time.
+// clock is nil where nothing shows the time.
 func (j *joined) clock() *joinedClock {
 	c := &joinedClock{}
 	if j.base.Manifest != nil {

@@ -251,7 +251,7 @@ func TestJoinedClockEndsWithThePart(t *testing.T) {
 	if p, err = h.Resolve(t.Context(), Target{}, "", o); err != nil || p.Last != end || p.Time != "after "+instant(timeOf(mid-1)) {
 		t.Errorf("%+v, %v", p, err)
 	}
-	// Without an archive only the backup tells a time.
+	// Without an archive only the backup shows a time.
 	h = w.joined(base, Part{"m1", w.someones("m1", 2, end), base.Index() + 1, end})
 	if p, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: base.Taken}, "", o); err != nil || p.Last != base.Index() {
 		t.Errorf("%+v, %v", p, err)

@@ -31,7 +31,7 @@ func TestNearestPointsAreRecoverable(t *testing.T) {
 	}
 }
 
-// A revision that the log is only known to have reached is told as that.
+// A revision that the log is only known to have reached is reported as that.
 func TestNearRevisionIsALowerBound(t *testing.T) {
 	w := story(t)
 	w.archive(4, 5, true, 4, 5)
@@ -41,7 +41,7 @@ func TestNearRevisionIsALowerBound(t *testing.T) {
 	}
 }
 
-// Where all that was read is known to be committed, no "last 0 entries" are told.
+// Where all that was read is known to be committed, no "last 0 entries" are reported.
 func TestUnprovenWithoutUncommitted(t *testing.T) {
 	w := story(t)
 	b, facts := w.bases[0], w.bases[0].Facts
@@ -49,7 +49,7 @@ func TestUnprovenWithoutUncommitted(t *testing.T) {
 	for _, commit := range []uint64{b.Index() - 1, b.Index()} {
 		c := &Recipe{Index: b.Index(), BaseIndex: b.Index()}
 		(&member{commit: commit}).complete(c, b, facts)
-		if told := strings.Contains(c.Unproven, "the last"); told || c.Unproven == "" {
+		if said := strings.Contains(c.Unproven, "the last"); said || c.Unproven == "" {
 			t.Errorf("commit %d: %q", commit, c.Unproven)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// Design, Marks: two observations of one index tell the state at every time between
+// Design, Marks: two observations of one index show the state at every time between
 // them, however far apart they are: nothing happened. Behind the last one nobody
 // knows.
 func TestTimeOfAQuietCluster(t *testing.T) {

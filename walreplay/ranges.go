@@ -152,13 +152,13 @@ func (h *History) ranges() []Range {
 }
 
 // Unbroken reports whether the log leads from b to its end: nothing is missing
-// between, as far as headers tell.
+// between, as far as headers show.
 func (h *History) Unbroken(b *Base) bool {
 	spans := h.log.Coverage()
 	return len(spans) == 0 || h.Reach(b) >= spans[len(spans)-1].LastIndex
 }
 
-// know takes over what an image within a range tells of its end.
+// know takes over what an image within a range says of its end.
 func (r *Range) know(b *Base, reach uint64) {
 	r.LastRevision = max(r.LastRevision, b.Facts.Revision)
 	if b.Index() == reach && reach == r.LastIndex {
@@ -247,7 +247,7 @@ func (h *History) why(first, last uint64) string {
 }
 
 // highestArchived is the highest revision that a timeline's archived log can
-// have reached, as far as its headers tell; 0 where they tell of none. A segment
+// have reached, as far as its headers show; 0 where they show none. A segment
 // need not know its revision, and the one that it knows may be older than its
 // last entry: each entry moves it by one at most.
 func highestArchived(log *segment.Log) int64 {

@@ -167,7 +167,7 @@ type Rebuilt struct {
 	scratch *ScratchFolder
 }
 
-// Name tells the base and the point.
+// Name gives the base and the point.
 func (r *Rebuilt) Name() string { return r.name }
 
 // Size is the database's, in bytes.

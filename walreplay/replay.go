@@ -265,7 +265,7 @@ func (h *History) applyBy(ctx context.Context, b *Base, r *replayed, phase Phase
 	return errors.Join(err, eng.Close())
 }
 
-// endsLog tells an error that is about the log itself, so that what is before it
+// endsLog distinguishes an error that is about the log itself, so that what is before it
 // can be restored, from one that trying again may mend.
 func endsLog(err error) bool {
 	var (

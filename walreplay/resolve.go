@@ -20,12 +20,12 @@ type Point struct {
 	// at the latest: the replay stops before MaxRevision is passed.
 	Last        uint64
 	MaxRevision int64
-	// Revision is that of the state, 0 where only the replay tells. AtLeast says
+	// Revision is that of the state, 0 where only the replay shows it. AtLeast says
 	// that it may be a higher one.
 	Revision int64
 	AtLeast  bool
 	// Time says when the last entry was written, in words; empty where nothing
-	// tells.
+	// shows it.
 	Time string
 	// Found is what a search for the changes of keys found.
 	Found *Found
@@ -234,7 +234,7 @@ func (h *History) aroundRevision(n int64) (before, after *Near) {
 	return before, nil
 }
 
-// damageable is a log that can tell of damage which may hide entries of a range;
+// damageable is a log that can report damage which may hide entries of a range;
 // nil where there is none.
 type damageable interface {
 	damageAt(first, last uint64) error
@@ -353,7 +353,7 @@ func (a *Archives) lastSeen(ctx context.Context, c *snapshot.Catalog, t reposito
 }
 
 // Preview is the image of a point before it is rebuilt, as far as it is known:
-// for a plan that is only shown. Its name tells the base, and how much is to be
+// for a plan that is only shown. Its name shows the base, and how much is to be
 // replayed; it is at most about as large.
 func (p *Point) Preview() snapshot.Image {
 	name, facts := p.Base.Name, p.Base.Facts

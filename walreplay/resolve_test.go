@@ -90,7 +90,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// What was found of a key is told: whether it was changed or deleted, where and
+// What was found of a key is reported: whether it was changed or deleted, where and
 // when.
 func TestBeforeTells(t *testing.T) {
 	w := story(t)
@@ -331,7 +331,7 @@ func TestBeforeKeepsToItsImage(t *testing.T) {
 }
 
 // Promise 4: where the log goes on behind a hole that no full snapshot closes, a
-// later change may be there: the one that is known is told, and is not taken for
+// later change may be there: the one that is known is reported, and is not taken for
 // the last.
 func TestPromise4BeforeAHoleIsNotTheLast(t *testing.T) {
 	w := story(t)
@@ -351,7 +351,7 @@ func TestPromise4BeforeAHoleIsNotTheLast(t *testing.T) {
 		}
 	}
 	// A snapshot behind the hole makes what is behind it searchable; what it
-	// does not tell is refused as before.
+	// does not show is refused as before.
 	w.backup(11)
 	p, err := w.history().Resolve(t.Context(), Target{Kind: BeforeKey, Key: "a"}, "", w.options())
 	if err != nil || p.Found.Burst.Last.Index != 12 {

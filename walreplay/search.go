@@ -95,7 +95,7 @@ func (t Target) unchanged() string {
 // resolveBefore finds the newest burst of changes of a key or prefix: it replays
 // from the newest image to the end of the log and, where nothing changed there or
 // the burst may have begun before the image, from older ones. Where the log has more
-// that no replay leads to, what was found need not be the newest: it is told, and
+// that no replay leads to, what was found need not be the newest: it is reported, and
 // refused.
 func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error {
 	begin, last := h.end()
@@ -144,7 +144,7 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 		return h.found(ctx, p, b, end, behind, seen, newest)
 	}
 	if last == end {
-		return h.notFound(p, begin, end, "no log tells of changes")
+		return h.notFound(p, begin, end, "no log shows changes")
 	}
 	reason := fmt.Sprintf("%s in entries %d to %d, and no full snapshot with a log that goes on from before them is there", p.Target.unchanged(), last+1, end)
 	if seen.looked && !seen.existed {

@@ -236,7 +236,7 @@ func TestBurstCounts(t *testing.T) {
 }
 
 // Keys that change all the time have no burst: the point is to be named, and where
-// keys were deleted is told.
+// keys were deleted is reported.
 func TestBeforeEndless(t *testing.T) {
 	w := newWorld(t)
 	w.put("p/a", "x")

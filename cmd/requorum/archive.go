@@ -296,16 +296,16 @@ const connectAgain = time.Second
 // together with the member, which may still be looking for its leader. What
 // waiting does not change is an error at once, and with --once everything is.
 func (a *archiving) connect(ctx context.Context) (*client.Client, error) {
-	told := ""
+	last := ""
 	for {
 		cli, err := a.options.conn.connect(ctx, a.globals)
 		var asked *client.EndpointError
 		if err == nil || a.options.once || !errors.As(err, &asked) || errors.Is(err, client.ErrLogin) {
 			return cli, err
 		}
-		if text := err.Error(); text != told {
+		if text := err.Error(); text != last {
 			a.report.note(text)
-			told = text
+			last = text
 		}
 		select {
 		case <-ctx.Done():
@@ -327,7 +327,7 @@ func (a *archiving) newKeeper() *schedule.Keeper {
 func (a *archiving) takeSnapshot(ctx context.Context, timeline repository.TimelineID) error {
 	local, err := walreplay.LocalMember(a.config.DataDir, a.config.WALDir)
 	if err != nil {
-		a.report.note(fmt.Sprintf("the full snapshot is streamed, since %s does not tell which member it belongs to: %v", a.config.DataDir, err))
+		a.report.note(fmt.Sprintf("the full snapshot is streamed, since %s does not show which member it belongs to: %v", a.config.DataDir, err))
 	}
 	result, err := snapshot.Take(ctx, snapshot.Request{
 		Client: a.config.Client, Local: local, Sinks: []sinks.Sink{a.config.Sink}, Codec: a.config.Codec, Tool: a.config.Tool,
@@ -416,7 +416,7 @@ type mergeLine struct {
 	Sources  int      `json:"sources"` // segments that were merged
 	Segments int      `json:"segments"`
 	Removed  int      `json:"removed"`       // superseded segments
-	Marks    int      `json:"marks_removed"` // that told nothing new
+	Marks    int      `json:"marks_removed"` // that said nothing new
 	Locked   int      `json:"locked"`        // superseded ones that a retention keeps
 	Damaged  []string `json:"damaged"`
 	Error    string   `json:"error,omitempty"`
@@ -438,7 +438,7 @@ func (r *archiveReporter) print(line archiveLine, text string) {
 	}
 	enc := json.NewEncoder(r.g.stdout)
 	enc.SetEscapeHTML(false)
-	enc.Encode(line) //nolint:errcheck // of a broken standard output nobody could be told
+	enc.Encode(line) //nolint:errcheck // of a broken standard output nobody could hear
 }
 
 func (r *archiveReporter) state(s archive.State) {
@@ -494,7 +494,7 @@ func (r *archiveReporter) merge(m segment.MergeReport, err error) {
 }
 
 // defaultSpoolDir is where an archiver of that member and repository keeps its
-// spool when it is not told.
+// spool when none is given.
 func defaultSpoolDir(getenv func(string) string, of string) (string, error) {
 	dir, err := config.DefaultSpoolDir(getenv, of)
 	if err != nil {

@@ -120,7 +120,7 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 	defer req.Client.Close() //nolint:errcheck // nothing is under way any more
 	if o.dataDir != "" {
 		if req.Local, err = walreplay.LocalMember(o.dataDir, o.walDir); err != nil {
-			g.note("the snapshot is streamed, since %s does not tell which member it belongs to: %v", o.dataDir, err)
+			g.note("the snapshot is streamed, since %s does not show which member it belongs to: %v", o.dataDir, err)
 		}
 	}
 	if o.dryRun {
@@ -146,7 +146,7 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 	return errors.Join(g.printBackup(result), err)
 }
 
-// noteEnded tells the user that the cluster that was backed up should not be
+// noteEnded says that the cluster that was backed up should not be
 // serving any more: a recovery has put another in its place.
 func (g *globals) noteEnded(ctx context.Context, s sinks.Sink, m *snapshot.Manifest) {
 	var ended []repository.Superseded
@@ -198,7 +198,7 @@ func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
 	return req, nil
 }
 
-// noteAbilities tells the user what a repository's place cannot promise.
+// noteAbilities says what a repository's place cannot promise.
 func (g *globals) noteAbilities(ctx context.Context, s sinks.Sink) {
 	abilities, err := s.Abilities(ctx)
 	if err != nil {

@@ -210,7 +210,7 @@ func (d *demo) tell(ctx context.Context, keys int) (err error) {
 		d.say("export %s=%s", name, d.settings[name])
 	}
 	archivers := d.startArchivers(ctx, first)
-	defer archivers.end() //nolint:errcheck // it was ended before, or what ended the story is told
+	defer archivers.end() //nolint:errcheck // it was ended before, or what ended the story is reported
 	if err := archivers.await(1); err != nil {
 		return err
 	}

@@ -276,7 +276,7 @@ func (e *examination) examineSettings() {
 		e.add(checkOK, "configuration "+e.options.agentConfig, "is in order", "")
 	}
 	for _, cert := range e.agent.Certificates() {
-		if cert.Err == nil { // otherwise it is told above
+		if cert.Err == nil { // otherwise it is reported above
 			e.examineExpiry("certificate "+cert.File, cert.Expires, "renew it, and put the new one in its place: it is read again at each handshake")
 		}
 	}
@@ -303,7 +303,7 @@ func (e *examination) examineMembers(ctx context.Context) {
 	}
 	cfg, err := e.agent.ClientConfig()
 	if err != nil {
-		return // it is told already
+		return // it is reported already
 	}
 	client, err := client.Dial(ctx, cfg)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// A repository that nobody listens at is told within seconds, however long the agent
+// A repository that nobody listens at is reported within seconds, however long the agent
 // itself would try.
 func TestDoctorDoesNotRetry(t *testing.T) {
 	for name, v := range map[string]string{"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_EC2_METADATA_DISABLED": "true"} {
@@ -61,16 +61,16 @@ func TestDoctorDoesNotRetry(t *testing.T) {
 					t.Errorf("nothing says what to do: %+v", check)
 				}
 			}
-			told := 0
+			named := 0
 			for _, c := range r.Checks {
 				if c.Verdict == checkFail && strings.Contains(c.Check, "s3://bucket") {
-					if told++; !strings.Contains(c.Next, "can be reached from this host") {
+					if named++; !strings.Contains(c.Next, "can be reached from this host") {
 						t.Errorf("%+v", c)
 					}
 				}
 			}
-			if told != 1 {
-				t.Errorf("one cause is told %d times: %s", told, e)
+			if named != 1 {
+				t.Errorf("one cause is named %d times: %s", named, e)
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func policiesFor(c *config.Config) []string {
 const anyTimeline = "0000000000000000-1"
 
 // examineKey tries what the policies in deploy/s3 divide, under a name that nobody uses,
-// without storing or deleting anything. Of an agent's key it tells what its jobs lack, and
+// without storing or deleting anything. Of an agent's key it says what its jobs lack, and
 // what it could do without need; of another, which policies it has.
 func (e *examination) examineKey(ctx context.Context, bucket *s3.Sink, name string) {
 	place := bucket.String()

@@ -32,7 +32,7 @@ import (
 )
 
 // clockTolerance is by how much this host's clock may differ from the
-// repository's before `--at` would be told wrong times. What a request takes is
+// repository's before `--at` would be given wrong times. What a request takes is
 // within it.
 const clockTolerance = 2 * time.Second
 
@@ -96,7 +96,7 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 // which there may be many: those that were stored last.
 const foreignExamined = 200
 
-// examineForeign tells of what nobody who is trusted signed: of backups, verdicts, ends of
+// examineForeign reports what nobody who is trusted signed: backups, verdicts, ends of
 // timelines, what the log's ends and names show, and what was pruned, pinned and done last.
 func (e *examination) examineForeign(ctx context.Context, repo *repository.Repository) {
 	object := "signatures in " + repo.String()
@@ -132,7 +132,7 @@ func (e *examination) examineForeign(ctx context.Context, repo *repository.Repos
 	}
 }
 
-// examineLineage tells of a repository that belongs to another cluster: nothing of this
+// examineLineage reports a repository that belongs to another cluster: nothing of this
 // one would be stored there.
 func (e *examination) examineLineage(ctx context.Context, s sinks.Sink) {
 	if e.survey == nil {
@@ -230,23 +230,23 @@ func (e *examination) examineSharing(place string) {
 }
 
 // examineClock compares an object's time with this host's, before and after it
-// was written. Stores tell whole seconds.
+// was written. Stores give whole seconds.
 func (e *examination) examineClock(place string, stored, before, after time.Time) {
 	if off := clockOff(stored, before, after); off != 0 {
 		e.add(checkWarn, place, fmt.Sprintf("this host's clock and the repository's differ by %s: restore --at goes by this host's", off), "set the clock: NTP on every member")
 	}
 }
 
-// clockOff is by how much a time that somebody else told between before and after
-// is wrong, to the second; 0 within the tolerance, or where none was told.
-func clockOff(told, before, after time.Time) time.Duration {
+// clockOff is by how much a time that somebody else gave between before and after
+// is wrong, to the second; 0 within the tolerance, or where none was given.
+func clockOff(given, before, after time.Time) time.Duration {
 	switch {
-	case told.IsZero():
+	case given.IsZero():
 		return 0
-	case told.Before(before.Add(-clockTolerance)):
-		return before.Sub(told).Round(time.Second)
-	case told.After(after.Add(clockTolerance)):
-		return -told.Sub(after).Round(time.Second)
+	case given.Before(before.Add(-clockTolerance)):
+		return before.Sub(given).Round(time.Second)
+	case given.After(after.Add(clockTolerance)):
+		return -given.Sub(after).Round(time.Second)
 	}
 	return 0
 }
@@ -265,7 +265,7 @@ func (e *examination) examineWriter(s sinks.Sink, abilities sinks.Abilities) {
 func (e *examination) examineStored(ctx context.Context, s sinks.Sink) {
 	repo, err := repository.Open(ctx, s)
 	if err != nil {
-		return // there is none, or it is told already
+		return // there is none, or it is reported already
 	}
 	catalog, err := snapshot.ReadCatalog(ctx, repo)
 	if err != nil {
@@ -302,7 +302,7 @@ func (e *examination) examineKeys(ctx context.Context, repo *repository.Reposito
 	check, jobs := "backup "+m.ID, strings.Join(e.readingJobs(), ", ")
 	identities, err := e.agent.Identities()
 	if err != nil || jobs == "" {
-		return // told already, or not needed
+		return // reported already, or not needed
 	}
 	if len(identities) == 0 {
 		e.add(checkFail, check, "is encrypted, and this agent holds no identity for "+jobs,
@@ -355,7 +355,7 @@ func (e *examination) examineSpace(m *snapshot.Manifest) {
 	dir, need := e.agent.Resources.ScratchDir, scratchDatabases*m.Object.RawSize
 	switch free, known, err := safedir.Free(dir); {
 	case err != nil || !known:
-		// A folder that is not there is told elsewhere.
+		// A folder that is not there is reported elsewhere.
 	case free < need:
 		e.add(checkFail, "scratch "+dir, fmt.Sprintf("%s free, and two databases of %s are unpacked there", size(free), size(m.Object.RawSize)), "make room, or write a resources.scratch-dir with more")
 	default:
@@ -376,7 +376,7 @@ const probeTimeout = 5 * time.Second
 // examineServers looks at the certificate of each member's port.
 func (e *examination) examineServers(ctx context.Context, client *client.Client) {
 	for _, cert := range client.ServerCertificates(ctx) {
-		if cert.Err == nil { // otherwise the endpoint does not answer, which is told
+		if cert.Err == nil { // otherwise the endpoint does not answer, which is reported
 			e.examineExpiry("certificate of "+cert.Endpoint, cert.Expires, "renew the member's certificate")
 		}
 	}

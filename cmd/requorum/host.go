@@ -23,7 +23,7 @@ cluster file names: it stops, sets aside, rebuilds and starts the member there. 
 listens nowhere and reads no configuration: all that it does is asked for on its
 standard input, and answered on its standard output, one line of JSON each. It ends
 with its input, once an action that is under way is done. state.json in the
-host's state folder tells the next one what is done.
+host's state folder shows the next one what is done.
 ` + exitHelp,
 		Example: `  ssh root@10.0.0.1 requorum host    # as recover does by default`,
 		Args:    cobra.NoArgs,
@@ -49,7 +49,7 @@ cluster in the place of its own, or has left the directory half-way. It is the c
 for ExecStartPre= of a unit, and for an init container.
 
 What this host remembers of recoveries is asked, and, with --repo, the repositories: one
-that cannot be asked within 10 s is told, and keeps no member down.
+that cannot be asked within 10 s is named, and keeps no member down.
 ` + exitHelp,
 		Example: `  requorum host may-start --data-dir /var/lib/etcd
   requorum host may-start --data-dir /var/lib/etcd --repo 's3://bucket/prefix?region=eu-west-1'`,

@@ -256,7 +256,7 @@ func (g *globals) tableCatalog(r catalogReport) error {
 	return nil
 }
 
-// empty says that there is nothing to tell of a timeline but that it was opened,
+// empty says that there is nothing to say of a timeline but that it was opened,
 // as after a restore whose cluster was not backed up.
 func (r *catalogReport) empty(t repository.TimelineID) bool {
 	return !slices.ContainsFunc(r.Backups, func(b listedBackup) bool { return b.Timeline == t }) &&
@@ -291,7 +291,7 @@ type logReport struct {
 	Timeline repository.TimelineID `json:"timeline"`
 	Segments int                   `json:"segments"` // objects that hold the log: none that a merged one replaces
 	Small    int                   `json:"small"`    // of these, not merged
-	Marks    int                   `json:"marks"`    // objects that tell that a quiet cluster was watched
+	Marks    int                   `json:"marks"`    // objects that say that a quiet cluster was watched
 	Bytes    int64                 `json:"bytes"`
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// What was pruned is told from what an interrupted backup left, while its object
+// What was pruned is distinguished from what an interrupted backup left, while its object
 // is there for the grace.
 func TestListPruned(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})

@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// Promise 6: who backs up a cluster that a recovery has replaced is told so, and
+// Promise 6: who backs up a cluster that a recovery has replaced hears of it, and
 // restoring the latest goes on to mean the other one.
 func TestPromise6BackupOfEndedTimeline(t *testing.T) {
 	dir := t.TempDir()

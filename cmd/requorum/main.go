@@ -154,7 +154,7 @@ Exit status:
   6  recovered, or planned so, but unproven: acknowledged writes may be missing
   130  interrupted`
 
-// errReported says that the command has told the user already what is wrong.
+// errReported says that the command has shown the user already what is wrong.
 var errReported = errors.New("reported")
 
 // errUnproven says that all was done, and that acknowledged writes may be missing.

@@ -151,7 +151,7 @@ func (m *meter) count(phase string, done, total int64) {
 // entries, or checks.
 var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), string(walreplay.PhaseProve), serve.PhaseServe}
 
-// show is one of both, as the phase is told.
+// show is one of both, as the phase is counted.
 func (m *meter) show(phase string, done, total int64) {
 	if slices.Contains(countedPhases, phase) {
 		m.count(phase, done, total)

@@ -43,7 +43,7 @@ func TestProgressIsQuiet(t *testing.T) {
 	}
 }
 
-// On a terminal one line tells how far it is, and is gone at the end.
+// On a terminal one line shows how far it is, and is gone at the end.
 func TestProgressOnTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -96,7 +96,7 @@ func differing(c *sources.Comparison) error {
 	what, next := strings.Join(sources.Owners(odd), " or "), "Give "+sources.Flags(agree)
 	if len(agree) == 0 {
 		what = strings.Join(sources.Owners(c.Outcomes), " or ")
-		next = "Name a further data directory or a repository (--repo), so that a third one tells; or choose: " + sources.Flags(c.Outcomes)
+		next = "Name a further data directory or a repository (--repo), so that a third one decides; or choose: " + sources.Flags(c.Outcomes)
 	}
 	return &snapshot.DamagedError{Object: "the database of " + what, Offset: -1, Err: fmt.Errorf("%s. Nothing was changed. %s", sources.Differing(c.Outcomes), next)}
 }

@@ -215,7 +215,7 @@ func readLine(ctx context.Context, from io.Reader) (string, error) {
 }
 
 // rescueEvents says how a recovery goes on, on standard error, and asks. With JSON
-// it tells only what must not be overlooked.
+// it says only what must not be overlooked.
 type rescueEvents struct {
 	g     *globals
 	o     *recoverOptions // nil where nothing is asked

@@ -16,7 +16,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
-// localRecovery is a recovery without agents: what it was told, what it found, and
+// localRecovery is a recovery without agents: what it was asked, what it found, and
 // what was decided.
 type localRecovery struct {
 	g     *globals

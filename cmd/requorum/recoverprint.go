@@ -289,7 +289,7 @@ type recoveryReport struct {
 	Snapshot *restore.Result     `json:"snapshot,omitempty"`  // with --to-snapshot
 	HostPlan *restore.Plan       `json:"host_plan,omitempty"` // with --to-snapshot and --plan
 	PlanFile string              `json:"host_plan_file,omitempty"`
-	// Repositories tell what was written into each.
+	// Repositories say what was written into each.
 	Repositories []recovery.TimelinesDone `json:"repositories,omitempty"`
 	Endpoints    []string                 `json:"endpoints,omitempty"` // with --start
 }
@@ -375,7 +375,7 @@ func (g *globals) printCompared(c *sources.Comparison) {
 		g.printItem("WARNING: ", fmt.Sprintf("%s. That of %s was used, since it was asked for by name", c, c.Outcomes[0].Owner))
 	case len(c.Outcomes) > 1:
 		g.printf("Compared: %s\n", c)
-	case len(c.Failed) > 0: // of one that has no other the plan has told
+	case len(c.Failed) > 0: // of one that has no other the plan has said it
 		g.printItem("WARNING: ", c.String())
 	}
 }

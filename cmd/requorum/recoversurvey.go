@@ -76,7 +76,7 @@ func (l *localRecovery) checkSurvivors() error {
 	return nil
 }
 
-// asUsage tells errors in what was asked for from others.
+// asUsage distinguishes errors in what was asked for from others.
 func (l *localRecovery) asUsage(err error) error {
 	if nothing := new(sources.NothingError); errors.As(err, &nothing) {
 		return err
@@ -164,7 +164,7 @@ func (l *localRecovery) bump() (restore.BumpRequest, int64) {
 	return l.o.req.Bump, b.HighestKnown
 }
 
-// preview is what would be rebuilt, as far as the survey tells.
+// preview is what would be rebuilt, as far as the survey shows.
 func (l *localRecovery) preview() snapshot.Image {
 	c := l.plan.Candidate(l.plan.Chosen)
 	p := snapshot.Preview{Title: c.Name, Known: snapshot.Facts{

@@ -173,7 +173,7 @@ type askedHost struct {
 // askPatience bounds a question to a host.
 const askPatience = 20 * time.Second
 
-// askHosts asks all hosts how their members are, at once. It tells them no secret: a
+// askHosts asks all hosts how their members are, at once. It gives them no secret: a
 // bucket may have named them, and nobody has looked the file through yet.
 func askHosts(ctx context.Context, cfg *recovery.Config) []askedHost {
 	ctx, cancel := context.WithTimeoutCause(ctx, askPatience, errors.New("no answer within "+askPatience.String()))
@@ -291,7 +291,7 @@ func quoted(v any) string {
 
 // newestStored is the full snapshot in the repositories whose members are meant: the
 // newest of the cluster whose ID --cluster is, or else of the history that restore takes.
-// nil without an error is none. What cannot be read stops nothing where another one tells,
+// nil without an error is none. What cannot be read stops nothing where another one answers,
 // or the hosts are given.
 func (g *globals) newestStored(ctx context.Context, o *recoverOptions) (newest *snapshot.Manifest, err error) {
 	opened, err := o.repo.openOthers(ctx, g)

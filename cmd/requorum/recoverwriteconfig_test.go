@@ -46,7 +46,7 @@ hosts: [{member: m1, peer-urls: ["https://10.0.0.1:2380"], run: %q}]
 	if strings.Contains(string(data), "SECRET") {
 		t.Errorf("the host heard %s", data)
 	}
-	// What would be told is seen here.
+	// What would be sent is seen here.
 	line := recovery.Lines(cfg, version, []string{"SECRETKEY"}, nil)[0]
 	defer line.Close()
 	_, err = line.As("run").Member(t.Context())

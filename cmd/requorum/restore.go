@@ -71,8 +71,8 @@ when nothing was lost.
 
 The result starts with any etcd from the backup's own version on, at the
 members' usual flags. --start starts it with the bundled etcd, with certificates
-made for the run: other users of this machine cannot read it, and etcdctl is told
-what to say. Several members then need https:// peer URLs.
+made for the run: other users of this machine cannot read it, and the flags for
+etcdctl are shown. Several members then need https:// peer URLs.
 ` + exitHelp,
 		Example: `  requorum restore --repo file:///var/backups/etcd \
       --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380,m3=http://10.0.0.3:2380 \
@@ -296,7 +296,7 @@ type restoreReport struct {
 	// Timeline is the new cluster's in the repository, with --record.
 	Timeline string `json:"timeline,omitempty"`
 	// Unrecorded is the timeline that the new cluster goes on from, where the
-	// repository was not told so.
+	// repository does not say so.
 	Unrecorded string `json:"parent_timeline,omitempty"`
 	// Endpoints are the client URLs with --start.
 	Endpoints []string `json:"endpoints,omitempty"`
@@ -433,13 +433,13 @@ func (g *globals) printBump(b *restore.Bump) {
 	}
 }
 
-// printPlannedBump leaves the numbers out where only the replay tells them.
+// printPlannedBump leaves the numbers out where only the replay shows them.
 func (g *globals) printPlannedBump(b *restore.Bump, point *pointReport) {
 	if b == nil || point == nil || point.RevisionExact {
 		g.printBump(b)
 		return
 	}
-	fmt.Fprintln(g.stdout, "the revision is bumped and all before is marked compacted; from which one to which the replay tells")
+	fmt.Fprintln(g.stdout, "the revision is bumped and all before is marked compacted; from which one to which the replay shows")
 }
 
 func (g *globals) printNotes(notes []string) {

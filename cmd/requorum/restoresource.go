@@ -319,7 +319,7 @@ func (w *meterWriter) Write(p []byte) (int, error) {
 }
 
 // checkTimeline refuses to give a second history the cluster ID of one that
-// the repository knows: their backups could not be told apart.
+// the repository knows: their backups could not be distinguished.
 func (s *restoreSource) checkTimeline(p *restore.Plan) error {
 	if s.repo == nil || p.Path != "" {
 		return nil
@@ -386,7 +386,7 @@ func (s *restoreSource) timeline(id repository.TimelineID) (none repository.Time
 }
 
 // inParent says what the parent has of a point, and whether it has it; nothing where
-// it cannot be read: then it is no help. What is nearest is told on request: where the
+// it cannot be read: then it is no help. What is nearest is named on request: where the
 // child has a point before it, that one is nearer.
 func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child repository.TimelineID, branch *repository.Branch, nearest bool) (hint string, has bool) {
 	parent := branch.Timeline
@@ -411,7 +411,7 @@ func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child 
 	return "", false
 }
 
-// pastBranch tells of a point that comes after the one at which a timeline was left.
+// pastBranch reports whether a point comes after the one at which a timeline was left.
 func pastBranch(p *walreplay.Point, left *repository.Branch) bool {
 	if p.Target.Kind == walreplay.AtRevision { // the index is known only once it is replayed
 		return left.Revision > 0 && p.Target.Revision > left.Revision

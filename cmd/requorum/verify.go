@@ -70,7 +70,7 @@ ID that backup alone, with "all" everything in the repository. The result is
 written into the repository as a verdict, for 'requorum list' and other hosts.
 
 Status 3 says that damage was found, status 5 that nothing was found but that
-something could not be checked: the report says why. docs/verify.md tells which
+something could not be checked: the report says why. docs/verify.md says which
 level finds what.
 ` + exitHelp,
 		Example: `  requorum verify --repo file:///var/backups/etcd

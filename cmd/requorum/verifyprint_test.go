@@ -57,7 +57,7 @@ func TestJUnitReportOfARunThatFailed(t *testing.T) {
 	}
 }
 
-// A report that nobody gets is no success, and no damage is told by its status
+// A report that nobody gets is no success, and no damage is reported by its status
 // alone. A JUnit report that cannot be written in the end takes nothing from it.
 func TestReportThatCannotBeWritten(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

@@ -20,16 +20,16 @@ func TestVulnerabilitiesNotChecked(t *testing.T) {
 	away := tool("echo 'govulncheck: fetching vulnerabilities: dial tcp: no such host'; exit 1")
 	found := tool("echo 'Vulnerability #1: GO-2026-0001'; exit 3")
 	for _, c := range []struct {
-		tool, told string
-		code       int
-		says       string
+		tool, database string
+		code           int
+		says           string
 	}{
 		{away, "", 1, "were not checked"}, {away, "1", 0, "WARNING: KNOWN VULNERABILITIES WERE NOT CHECKED"},
 		{found, "", 3, "GO-2026-0001"}, {found, "1", 3, "GO-2026-0001"}, {tool("echo fine"), "", 0, "fine"},
 	} {
-		e := run(t, []string{"GOVULNCHECK=" + c.tool, "REQUORUM_NO_VULNDB=" + c.told}, filepath.Join(top, ".tools", "vulnerabilities"))
+		e := run(t, []string{"GOVULNCHECK=" + c.tool, "REQUORUM_NO_VULNDB=" + c.database}, filepath.Join(top, ".tools", "vulnerabilities"))
 		if e.code != c.code || !strings.Contains(e.text, c.says) {
-			t.Errorf("told %q: exit code %d, want %d\n%s", c.told, e.code, c.code, e.text)
+			t.Errorf("database %q: exit code %d, want %d\n%s", c.database, e.code, c.code, e.text)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestInTheClear(t *testing.T) {
 	}
 }
 
-// TestPassphrase: what only a passphrase opens is told before anything is stopped, and
+// TestPassphrase: what only a passphrase opens is reported before anything is stopped, and
 // not where another way leads to the same entry.
 func TestPassphrase(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func TestRecoveredTwice(t *testing.T) {
 		}
 	}
 	if !strings.Contains(next, "remove "+filepath.Join(s.hosts[1].dataDir(), "member")) {
-		t.Errorf("the placeholder is not told of: %s", next)
+		t.Errorf("the placeholder is not named: %s", next)
 	}
 	for _, h := range s.hosts[1:] { // a reboot
 		h.run(t)

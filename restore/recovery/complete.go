@@ -16,7 +16,7 @@ import (
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
-// complete lets clients on the proved cluster, and tells repositories of it. What
+// complete lets clients on the proved cluster, and records it in repositories. What
 // fails here leaves the cluster as it is: serving.
 func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 	var incomplete []string

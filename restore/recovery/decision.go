@@ -90,7 +90,7 @@ func (d *decision) incomplete(q Quorum) bool {
 	return d.Closed == "" && len(d.Incomplete) > 0 && q.Serves && q.ClusterID == d.NewClusterID
 }
 
-// progress tells of what happened in a run, which a decision that lacks it cannot undo: a
+// progress says what happened in a run, which a decision that lacks it cannot undo: a
 // host that others could not be reached beside may hold an older one of a higher epoch.
 func (d *decision) progress() int {
 	for i, is := range []bool{d.Closed != "", d.Back != nil, d.Finished, d.Proved != nil, d.Built != nil} {
@@ -101,8 +101,8 @@ func (d *decision) progress() int {
 	return 0
 }
 
-// found takes up the decisions that the hosts have stored: of each run that which tells of
-// most, and of these the newest. Of two with one epoch none counts, and that is taken which
+// found takes up the decisions that the hosts have stored: of each run that with the
+// most progress, and of these the newest. Of two with one epoch none counts, and that is taken which
 // more hosts have.
 func (d *coordinator) found() error {
 	type one struct {

@@ -21,7 +21,7 @@ func (e *DifferError) Error() string {
 	return fmt.Sprintf("run %s: hosts came to different states, and none is started: %s. %s", e.Run, strings.Join(e.What, "; "), e.next())
 }
 
-// next says which database is damaged, as far as that can be told, and what to do.
+// next says which database is damaged, as far as that is known, and what to do.
 func (e *DifferError) next() string {
 	undo := "put the old data back with --undo"
 	agree, odd := sources.Judge(e.Outcomes)
@@ -31,7 +31,7 @@ func (e *DifferError) next() string {
 	case len(slices.Compact(owners)) < len(e.Outcomes):
 		return "Two of them began from the same database: look for faults in the memory or the disks of these hosts, " + undo + ", and then recover anew"
 	case len(agree) == 0:
-		return fmt.Sprintf("Nothing tells which database is damaged: %s, and then recover with one more survivor or repository, or from the one that you trust: %s", undo, sources.Flags(e.Outcomes))
+		return fmt.Sprintf("Nothing shows which database is damaged: %s, and then recover with one more survivor or repository, or from the one that you trust: %s", undo, sources.Flags(e.Outcomes))
 	case len(odd) == 0:
 		return sentence(undo)
 	}

@@ -32,7 +32,7 @@ func alternatives(main sources.Source, others ...sources.Source) *sources.Plan {
 }
 
 // Promise 5: where hosts differ, the error says which database is damaged, as far as
-// that can be told, and with which source it is recovered.
+// that is known, and with which source it is recovered.
 func TestDifferError(t *testing.T) {
 	type built struct {
 		way  sources.Source
@@ -46,9 +46,9 @@ func TestDifferError(t *testing.T) {
 		"two of three": {map[string]built{"m1": {way("m1", "m1"), 1}, "m2": {way("m2", "m2"), 2}, "m3": {way("m3", "m2"), 2}},
 			[]string{"those of m2 and m3 agree, so the damaged one is that of m1", "--undo", "--source m2, or --source m3+m2"}, "--source m1"},
 		"two": {map[string]built{"m1": {way("m1", "m1"), 1}, "m2": {way("m2", "m2"), 2}},
-			[]string{"Nothing tells", "--undo", "--source m1, or --source m2"}, "agree"},
+			[]string{"Nothing shows", "--undo", "--source m1, or --source m2"}, "agree"},
 		"two hosts by one": {map[string]built{"m1": {way("m1", "m1"), 1}, "m2": {way("m2", "m2"), 2}, "m3": {way("m2", "m2"), 2}},
-			[]string{"Nothing tells", "--source m1, or --source m2"}, "agree"},
+			[]string{"Nothing shows", "--source m1, or --source m2"}, "agree"},
 		"a backup": {map[string]built{"m1": {way("m1", "m1"), 1}, "m2": {backup("m1"), 2}},
 			[]string{"has checksums, so the damaged one is that of m1", "--source archive:7-1+m1"}, "--source m1"},
 		"the same database": {map[string]built{"m1": {way("m1", "m1"), 1}, "m2": {way("m1", "m1"), 2}},

@@ -229,7 +229,7 @@ func (d *coordinator) asideHosts() []*participant {
 	return all
 }
 
-// spare tells of a host that the recovery can do without: it is declared dead, gets
+// spare reports whether the recovery can do without a host: it is declared dead, gets
 // no member, and nothing is read there.
 func (d *coordinator) spare(h *participant) bool {
 	return h.state.Dead && !slices.Contains(d.getting(), h) && !slices.Contains(owners(d.decision.candidate().Source), h.Member)

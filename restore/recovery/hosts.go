@@ -49,7 +49,7 @@ func (d *coordinator) states(ctx context.Context) error {
 // markDead is done anew once the decision is found.
 func (d *coordinator) markDead() {
 	for _, h := range d.hosts {
-		// Where the run has been at work an undo passes by nothing but what it is told
+		// Where the run has been at work an undo passes by nothing but what is named
 		// now: it may be the new host of a dead member's name.
 		been := d.takesBack && d.decision != nil && slices.Contains(d.decision.Hosts, decidedHost{h.Member, true})
 		h.state.Dead = !been && slices.Contains(d.dead(), h.Member) || slices.Contains(d.req.DeclareDead, h.Member)
@@ -104,7 +104,7 @@ func isRefusal(err error, code host.Code) bool {
 }
 
 const (
-	// watchAfter is how long an action on a host may take until it is told what is
+	// watchAfter is how long an action on a host may take until it is reported what is
 	// waited for there, and watchEvery how often that is repeated: a kubelet may need
 	// two minutes to take a pod down.
 	watchAfter = 2 * time.Second
@@ -122,7 +122,7 @@ func (d *coordinator) patiently(ctx context.Context, p Phase, h *participant) (e
 		for wait := d.watchAfter; pause(ctx, wait) == nil; wait = watchEvery {
 			m, err := h.client.Member(ctx)
 			if err != nil {
-				continue // who acts finds out, and tells
+				continue // who acts finds out, and reports it
 			}
 			if text := waitsFor(p, m); text != "" && ctx.Err() == nil {
 				d.reporter.waiting(p, fmt.Sprintf("%s: %s (%s so far)", h.Member, text, time.Since(began).Round(time.Second)))
@@ -136,7 +136,7 @@ func (d *coordinator) patiently(ctx context.Context, p Phase, h *participant) (e
 }
 
 // waitsFor says whom the action of a phase waits for on a host; empty where nothing
-// tells.
+// shows it.
 func waitsFor(p Phase, m *host.Member) string {
 	switch p {
 	case PhaseQuiesce, PhaseUndoQuiesce, PhaseResume, PhaseUndoResume:

@@ -52,7 +52,7 @@ func (h *testHost) slowClient(t *testing.T) (mayStop, mayStart string) {
 	return mayStop, mayStart
 }
 
-// clientNumber tells the programs of clients apart.
+// clientNumber distinguishes the programs of clients.
 var clientNumber atomic.Int64
 
 // quickClient is one that stops and starts at once.

@@ -236,7 +236,7 @@ func (d *coordinator) warnings(p *Preview) {
 	}
 	for _, h := range d.hosts {
 		if h.state.Unasked != "" {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("whether %s could build from a repository was not told: %s", h.Member, h.state.Unasked))
+			p.Warnings = append(p.Warnings, fmt.Sprintf("whether %s could build from a repository is not known: %s", h.Member, h.state.Unasked))
 		}
 	}
 	if len(p.Unsurveyed) > 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/requorum/requorum/store/client"
 )
 
-// Preview is what would be done, as far as it can be told. Its JSON form is
+// Preview is what would be done, as far as it is known. Its JSON form is
 // stable.
 type Preview struct {
 	Cluster string `json:"cluster"`
@@ -134,7 +134,7 @@ type Quorum struct {
 	Asked   []string               `json:"asked"` // client URLs
 	// Answered: a member said how it is, whether it serves or not.
 	Answered bool `json:"answered"`
-	// Unknown says why it could not be told; empty where it could.
+	// Unknown says why it is not known; empty where it is.
 	Unknown string   `json:"unknown,omitempty"`
 	Answers []string `json:"answers,omitempty"` // why there was none, by member
 }
@@ -336,7 +336,7 @@ func reasons(err error) []string {
 	return []string{err.Error()}
 }
 
-// unspoken tells of a failure that is no silence: somebody was there, and it is we
+// unspoken reports whether a failure is no silence: somebody was there, and it is we
 // who cannot speak with him. A member that waits for its quorum since its start is
 // silent.
 func unspoken(reason string) bool {
@@ -376,7 +376,7 @@ func speaksTLS(ctx context.Context, endpoint string) bool {
 	return true
 }
 
-// alerted tells of an alert of the other side, as crypto/tls gives it: somebody speaks
+// alerted reports whether an error is an alert of the other side, as crypto/tls gives it: somebody speaks
 // TLS there, and not with us.
 func alerted(err error) bool {
 	var alert *net.OpError

@@ -66,7 +66,7 @@ type Request struct {
 	// Replay says how the old members were configured.
 	Replay host.ReplaySettings
 
-	// Force recovers although a quorum serves, or although that cannot be told.
+	// Force recovers although a quorum serves, or although that is not known.
 	Force bool
 
 	// Freshness refuses repositories that hold less than before; may be nil.
@@ -76,7 +76,7 @@ type Request struct {
 	Version string
 	// Tool is what writes, such as "requorum 1.2.3", for manifests.
 	Tool string
-	// Events is told what goes on, and asked. Look takes nil; Run and Undo don't.
+	// Events hears what goes on, and is asked. Look takes nil; Run and Undo don't.
 	Events Events
 	Logger *slog.Logger // may be nil
 
@@ -84,7 +84,7 @@ type Request struct {
 	patience, proveTimeout, lateTimeout, election, watchAfter time.Duration
 }
 
-// Errors to tell apart.
+// Errors to distinguish.
 var (
 	// ErrDeclined says that the operator said no. What had been stopped for the
 	// question is started again.
@@ -102,7 +102,7 @@ type QuorumError struct {
 
 func (e *QuorumError) Error() string {
 	if !e.Quorum.Serves {
-		return fmt.Sprintf("whether the cluster serves cannot be told: %s. Recover with --force only if you know that it does not", e.Quorum.Unknown)
+		return fmt.Sprintf("whether the cluster serves is not known: %s. Recover with --force only if you know that it does not", e.Quorum.Unknown)
 	}
 	return fmt.Sprintf("the cluster serves (member %s answered a linearizable read): its quorum is not lost, and nothing was changed. To replace a single member:\n  %s",
 		e.Quorum.By, strings.Join(e.Next, "\n  "))
@@ -180,11 +180,11 @@ const (
 	PhaseUndoResume  Phase = "undo-resume"
 )
 
-// Events is told what goes on. Its methods are called from one goroutine at a time.
+// Events hears what goes on. Its methods are called from one goroutine at a time.
 type Events interface {
 	// Begin and End frame a phase, on a host (the member's name) or, where host is
 	// empty, as a whole; detail says in a few words what came out. What is
-	// done already is not told again.
+	// done already is not reported again.
 	Begin(phase Phase, host string)
 	End(phase Phase, host, detail string, took time.Duration, err error)
 	// Progress counts what is done of a phase, in bytes or entries; total is 0 where
@@ -203,7 +203,7 @@ type Events interface {
 // Question is one for the operator.
 type Question struct {
 	// Text is the question, in a sentence; Reasons what has to be known for it, beside
-	// what Preview tells.
+	// what Preview shows.
 	Text    string
 	Reasons []string
 	// Type is what has to be typed, the cluster's name; empty where yes will do.

@@ -163,7 +163,7 @@ func TestHostGone(t *testing.T) {
 
 // A host is gone for good: a new one gets its member, under another name and
 // address, and the state from the survivors. Its flags know nothing of it (etcd is started
-// with the old --initial-cluster), and what they should be is told.
+// with the old --initial-cluster), and what they should be is reported.
 func TestReplaced(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cmd/requorum/recovertest replaces hosts")
@@ -207,7 +207,7 @@ func TestFenceOpen(t *testing.T) {
 	s.election = shortElection
 	want := s.fill(t, "a", 20)
 	s.killAll(s.hosts[1:]...)
-	s.config.Hosts = s.config.Hosts[:1] // of the others nobody told us
+	s.config.Hosts = s.config.Hosts[:1] // the others are not named
 	e := &heard{t: t}
 	var open *restore.RequestError
 	if _, err := Run(t.Context(), s.request(e)); !errors.As(err, &open) || !strings.Contains(err.Error(), "--declare-dead m") {
@@ -221,7 +221,7 @@ func TestFenceOpen(t *testing.T) {
 	if p, err := Preflight(t.Context(), s.request(nil)); p == nil || !p.Hosts[0].Runs {
 		t.Fatalf("after the undo: %s, %v", shown(p), err)
 	}
-	// Started anew without a quorum, it answers nobody: that cannot be told from a
+	// Started anew without a quorum, it answers nobody: that cannot be distinguished from a
 	// wrong client URL.
 	req := s.request(e)
 	var unknown *QuorumError

@@ -104,8 +104,8 @@ func reopened(t *testing.T, url string) *repository.Repository {
 }
 
 // TestRecoverTrusted: all disks are lost, and somebody who may add objects added a backup
-// of a later state, timelines, log, and the end of the only timeline. A recovery that was
-// told whom to trust restores what was signed, and signs what it writes; a member of the
+// of a later state, timelines, log, and the end of the only timeline. A recovery that
+// knows whom to trust restores what was signed, and signs what it writes; a member of the
 // new cluster may be started, one of the old may not.
 func TestRecoverTrusted(t *testing.T) {
 	t.Parallel()

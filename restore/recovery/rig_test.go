@@ -323,7 +323,7 @@ func (s *site) clusterID(t *testing.T, h *testHost) uint64 {
 	return r.Header.ClusterId
 }
 
-// heard is an Events that answers as it is told, and keeps what it heard.
+// heard is an Events that answers as it is set to, and keeps what it heard.
 type heard struct {
 	t      *testing.T
 	answer func(Question) (bool, error)

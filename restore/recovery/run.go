@@ -16,7 +16,7 @@ import (
 // of, from whatever machine that was begun. A report comes with an error too once the new
 // cluster is proved: what failed after that wraps snapshot.ErrIncomplete.
 //
-// Errors to tell apart: *QuorumError, *BlockedError, *HostsError, *DifferError,
+// Errors to distinguish: *QuorumError, *BlockedError, *HostsError, *DifferError,
 // ErrDeclined, *serve.NoQuorumError, *serve.WrongError, *restore.RequestError where what
 // is asked for has to be said otherwise, and those of Preflight.
 func Run(ctx context.Context, req Request) (_ *Report, err error) {
@@ -64,7 +64,7 @@ func (d *coordinator) plannable(ctx context.Context, p *Preview) error {
 	if p.Quorum.Serves && !d.req.Force {
 		return d.quorumStops(p.Quorum)
 	}
-	// What cannot be reached is told before logs are read, which may take long.
+	// What cannot be reached is reported before logs are read, which may take long.
 	if err := d.blocked(p); err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (d *coordinator) giveUp(ctx context.Context, q Quorum) (*Report, error) {
 		return nil, fmt.Errorf("run %s has set data aside: take it back with --undo: %w", d.run, stops)
 	}
 	if all := d.away(); len(all) > 0 { // where it may have set aside, and built
-		return nil, fmt.Errorf("cluster %s serves, and it cannot be told how far run %s got: %w", q.ClusterID, d.run, &HostsError{Phase: PhasePreflight, Errs: all})
+		return nil, fmt.Errorf("cluster %s serves, and it is not known how far run %s got: %w", q.ClusterID, d.run, &HostsError{Phase: PhasePreflight, Errs: all})
 	}
 	if err := d.ask(ctx, Question{Text: d.givenUpWords() + " Do that?"}); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"github.com/requorum/requorum/snapshot"
 )
 
-// TestStaleFlags: where names or URLs have changed, each host's flags are told whole, with
-// where its supervisor has them; else there is nothing to tell.
+// TestStaleFlags: where names or URLs have changed, each host's flags are reported whole, with
+// where its supervisor has them; else there is nothing to report.
 func TestStaleFlags(t *testing.T) {
 	old := []snapshot.Member{{Name: "m1", PeerURLs: []string{"http://a:2380"}}, {Name: "m2", PeerURLs: []string{"http://b:2380"}}, {Name: "m3", PeerURLs: []string{"http://c:2380"}}}
 	same := []sources.NewMember{{Name: "m1", PeerURLs: []string{"http://a:2380"}}, {Name: "m2", PeerURLs: []string{"http://b:2380"}}, {Name: "m3", PeerURLs: []string{"http://c:2380"}}}

@@ -63,7 +63,7 @@ func (d *coordinator) eachSurveyable(ctx context.Context, do func(context.Contex
 	return some, nil
 }
 
-// startedMeanwhile tells of a member that its supervisor starts over and over: until
+// startedMeanwhile reports whether a member is started over and over by its supervisor: until
 // it is fenced it counts as one that runs, and is read then.
 func (d *coordinator) startedMeanwhile(ctx context.Context, h *participant, err error) bool {
 	if d.decision != nil {
@@ -157,7 +157,7 @@ func (d *coordinator) download(ctx context.Context, h *participant, path string)
 	return err
 }
 
-// counted tells now and then how much went through it.
+// counted reports now and then how much went through it.
 type counted struct {
 	w      io.Writer
 	n      int64

@@ -158,7 +158,7 @@ func TestReinstateBeforeSupersede(t *testing.T) {
 }
 
 // An agent was there first: its timeline is the one, and that its origin is not
-// recorded is told.
+// recorded is reported.
 func TestOpenedBySomebodyElse(t *testing.T) {
 	s := newTimelinesSite(t, 2)
 	s.open(timelineID(newCluster, 1))

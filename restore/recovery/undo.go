@@ -15,10 +15,10 @@ import (
 
 // Undo puts back what the run under way, or the last one that finished, set aside,
 // starts the old members, and lets the clients on them. It asks first. A report
-// comes with an error that wraps snapshot.ErrIncomplete where repositories could
-// not be told.
+// comes with an error that wraps snapshot.ErrIncomplete where it could
+// not be recorded in repositories.
 //
-// Errors to tell apart: ErrNothingToUndo, ErrDeclined, *HostsError.
+// Errors to distinguish: ErrNothingToUndo, ErrDeclined, *HostsError.
 func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	d, err := newCoordinator(req, true)
 	if err != nil {
@@ -283,7 +283,7 @@ func (d *coordinator) reinstate(ctx context.Context) (done []TimelinesDone, err 
 }
 
 // startOld starts the old members: those whose data is back, and those that this run
-// stopped. One that was found stopped may be so for a reason, which is told and no more.
+// stopped. One that was found stopped may be so for a reason, which is reported and no more.
 func (d *coordinator) startOld(ctx context.Context) (started map[string]bool, warnings []string, err error) {
 	old := slices.DeleteFunc(d.present(), func(h *participant) bool {
 		u, recorded := d.decision.Back[h.Member]

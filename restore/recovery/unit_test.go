@@ -78,7 +78,7 @@ func TestBump(t *testing.T) {
 	}
 }
 
-// Promise 5: hosts that came to different states are told apart, by whatever differs.
+// Promise 5: hosts that came to different states are distinguished, by whatever differs.
 func TestDifferences(t *testing.T) {
 	dec := &decision{Plan: planned("m1", true, 0), NewClusterID: 8}
 	built := func(change func(*host.Rebuilt)) *host.Rebuilt {
@@ -121,7 +121,7 @@ func TestTimes(t *testing.T) {
 }
 
 // TestAfter: what was found about the candidate still counts once all is done, unless the
-// loss tells it.
+// loss says it.
 func TestAfter(t *testing.T) {
 	p := planned("m1", false, 0)
 	p.Warnings, p.Candidates[0].Source = []string{"a warning"}, &sources.Source{}
@@ -227,7 +227,7 @@ func TestOtherClusterServes(t *testing.T) {
 	require.ErrorContains(t, err, "beside it")
 }
 
-// Of an undo that failed nobody is told to undo.
+// Of an undo that failed nobody is asked to undo.
 func TestNextAfterAFailedPhase(t *testing.T) {
 	for phase, want := range map[Phase]string{
 		PhaseStart: "to go on, or --undo", PhaseSurvey: "again once that is mended",

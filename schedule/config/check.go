@@ -386,7 +386,7 @@ func (k *checker) listen() {
 	}
 	k.refuse(err == nil && !loopback(host) && l.Cert == "" && !l.AllowPlaintext, "listen.address", "%s is plain text to other machines: add listen.cert and listen.key, write 127.0.0.1 as the host, or listen.allow-plaintext: true behind a proxy that encrypts", l.Address)
 	k.refuse(l.ClientCA != "" && l.Cert == "", "listen.client-ca", "client certificates need TLS: add listen.cert and listen.key")
-	k.refuse(l.DenyFile != "" && l.ClientCA == "", "listen.deny-file", "without client certificates nobody can be told apart: add listen.client-ca")
+	k.refuse(l.DenyFile != "" && l.ClientCA == "", "listen.deny-file", "without client certificates nobody can be distinguished: add listen.client-ca")
 	k.refuse(len(l.Socket) > 107, "listen.socket", "%q is longer than the 107 bytes that a socket's path may have: write a shorter one, such as /run/requorum/agent.sock", l.Socket)
 	k.refuse(l.AllowPlaintext && l.Cert != "", "listen.allow-plaintext", "it has no effect beside listen.cert: remove one of them")
 }
@@ -505,7 +505,7 @@ func (k *checker) objectives() {
 }
 
 // Periods are the shortest and the longest time between two runs of a schedule, as
-// far as 200 runs, a week and a year tell: one with pauses at night or at weekends has
+// far as 200 runs, a week and a year show: one with pauses at night or at weekends has
 // theirs. 0 where there is none.
 func Periods(schedule string, zone *time.Location) (shortest, longest time.Duration) {
 	parsed, err := cron.ParseStandard(schedule)

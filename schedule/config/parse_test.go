@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("to S3: %s", c.Archive.Interval)
 	}
 	if !c.Given("archive.interval") || c.Given("archive.size") {
-		t.Error("what stands in the file is not told from defaults")
+		t.Error("what stands in the file is not distinguished from defaults")
 	}
 }
 
@@ -88,7 +88,7 @@ log: {level: loud}
 	}
 }
 
-// A tab has its line, which the library does not tell; and only a key that is near
+// A tab has its line, which the library does not name; and only a key that is near
 // is proposed.
 func TestTabsAndNearKeys(t *testing.T) {
 	for _, c := range []struct{ text, want string }{

@@ -168,7 +168,7 @@ func TestPackRefuses(t *testing.T) {
 					}
 				}
 				if strings.Contains(err.Error(), "its key") {
-					t.Errorf("the error tells content: %v", err)
+					t.Errorf("the error shows content: %v", err)
 				}
 			}
 			if strings.Contains(tt.name, "readable") {

@@ -70,7 +70,7 @@ func newLease(repo *repository.Repository, agent string, prefer func() bool, log
 	return &lease{repo: repo, agent: agent, process: newProcess(), prefer: prefer, log: log, changed: changed, work: map[*context.CancelCauseFunc]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
-// newProcess tells this start of an agent from others.
+// newProcess distinguishes this start of an agent from others.
 func newProcess() string {
 	var random [6]byte
 	rand.Read(random[:]) // never fails, by its documentation
@@ -337,7 +337,7 @@ func (l *lease) take(ctx context.Context) (time.Duration, error) {
 	doc, begun, err := l.write(ctx, repository.Lease{Epoch: l.newest.Number + 1})
 	switch {
 	case errors.Is(err, sinks.ErrExists):
-		return time.Second, nil // who it was the next look tells
+		return time.Second, nil // who it was the next look shows
 	case err != nil:
 		return leaseRetry, err
 	}

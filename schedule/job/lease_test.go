@@ -223,7 +223,7 @@ func TestPromise8DuplicateName(t *testing.T) {
 		duplicateName.stop()
 		time.Sleep(25 * time.Hour)
 		if a.runner.DuplicateName() {
-			t.Error("it is told of for ever")
+			t.Error("it is reported for ever")
 		}
 		a.stop()
 	})

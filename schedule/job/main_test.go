@@ -116,7 +116,7 @@ func childWork(ctx context.Context, request json.RawMessage, progress func(strin
 			for i := 0; i < 1<<20; i += 4096 {
 				heldMemory[len(heldMemory)-1][i] = 1
 			}
-			progress(fmt.Sprint("eat ", done>>24), done, t.N) // each phase is told once
+			progress(fmt.Sprint("eat ", done>>24), done, t.N) // each phase is reported once
 		}
 		return len(heldMemory), nil
 	case "churn": // far more than the limit in all, little at a time

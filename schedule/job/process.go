@@ -31,17 +31,17 @@ import (
 //
 // It promises:
 //
-//  1. The child does not outlive its parent: it is told by a signal (Linux) and by
+//  1. The child does not outlive its parent: it gets a signal (Linux) and
 //     the end of its standard input, and ends itself where its work does not.
 //  2. When RunProcess's context ends, the child gets SIGTERM, and its work's context ends.
 //     It is killed where that takes longer than the grace time.
 //  3. Its memory stays below the limit: what it writes to, beside files that it
 //     maps. Go's collector works harder from 90 % on; beyond the limit the child
-//     dies, and the error says so: "perhaps", where its crash does not tell.
+//     dies, and the error says so: "perhaps", where its crash does not show it.
 //  4. However it ends, RunProcess says how, in one line of bounded length: what a crash
 //     wrote first is in it, its traces are not.
 //
-// An error of the work arrives as text. What the parent has to tell apart belongs
+// An error of the work arrives as text. What the parent has to distinguish belongs
 // into the result. Processes that the child starts have the same limit each.
 
 const (
@@ -56,7 +56,7 @@ const (
 type Command struct {
 	Path string
 	Args []string // without the program's name
-	// Logger is told, at level debug, all that a child which crashed wrote: no error
+	// Logger gets, at level debug, all that a child which crashed wrote: no error
 	// has it. Nil for nobody.
 	Logger *slog.Logger
 
@@ -172,7 +172,7 @@ func readAnswer(out io.Reader, onProgress func(phase string, done, total int64))
 	return a
 }
 
-// between is how often progress is told at most: it is for people, and for the
+// between is how often progress is reported at most: it is for people, and for the
 // other agents that wait for it, who look every few seconds.
 const between = 250 * time.Millisecond
 
@@ -254,7 +254,7 @@ func (k *keeper) outOfMemory() bool {
 	})
 }
 
-// line is the one line that tells most: the first of a crash, the last of anything
+// line is the one line that says most: the first of a crash, the last of anything
 // else; bounded, and without what a terminal or a page would take for its own.
 func (k *keeper) line() string {
 	if crash := k.crash(); crash != nil {

@@ -12,7 +12,7 @@ func limitMemory(bytes int64) error {
 	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: uint64(bytes), Max: uint64(bytes)})
 }
 
-// withParent lets a child be told when its parent has ended.
+// withParent lets a child get a signal when its parent has ended.
 func withParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 }

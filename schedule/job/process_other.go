@@ -8,5 +8,5 @@ import "syscall"
 // keeps to the limit.
 func limitMemory(int64) error { return nil }
 
-// withParent has nothing to add here: the end of standard input tells the child.
+// withParent has nothing to add here: the child sees the end of its standard input.
 func withParent() *syscall.SysProcAttr { return nil }

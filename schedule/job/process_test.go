@@ -22,19 +22,19 @@ import (
 
 // Progress arrives in order, its end in any case, and then the result.
 func TestRun(t *testing.T) {
-	var told []int64
+	var heard []int64
 	raw, err := run(t.Context(), selfCommand(), childAsked{Do: "count", N: 100_000}, func(phase string, done, total int64) {
 		if phase != "count" || total != 100_000 {
 			t.Errorf("%s %d of %d", phase, done, total)
 		}
-		told = append(told, done)
+		heard = append(heard, done)
 	}, 0)
 	var result struct{ Counted int64 }
 	if err != nil || json.Unmarshal(raw, &result) != nil || result.Counted != 100_000 {
 		t.Fatalf("%s, %v", raw, err)
 	}
-	if n := len(told); n < 2 || n > 100 || told[0] != 1 || told[n-1] != 100_000 {
-		t.Errorf("told %d times: %v", n, told)
+	if n := len(heard); n < 2 || n > 100 || heard[0] != 1 || heard[n-1] != 100_000 {
+		t.Errorf("heard %d times: %v", n, heard)
 	}
 	raw, err = run(t.Context(), selfCommand(), childAsked{Do: "count"}, nil, 0)
 	if err != nil || string(raw) != `{"counted":0}` {
@@ -78,7 +78,7 @@ func TestPromise3Memory(t *testing.T) {
 	}
 }
 
-// Promise 3: a crash that does not tell why is perhaps for want of memory where
+// Promise 3: a crash that does not say why is perhaps for want of memory where
 // there is a limit; and no error has more than a line of what Go writes then.
 func TestPromise3CrashUnderALimit(t *testing.T) {
 	linux(t)

@@ -85,7 +85,7 @@ func TestForeignLeaseAhead(t *testing.T) {
 }
 
 // What somebody plants under the names of heartbeats, where the next one would be or far
-// ahead, stops no job, and is told of. The agent takes the number after it.
+// ahead, stops no job, and is reported. The agent takes the number after it.
 func TestPlantedHeartbeats(t *testing.T) {
 	type numbers [][2]uint64 // from, to
 	for name, c := range map[string]struct {
@@ -142,7 +142,7 @@ func TestPlantedHeartbeats(t *testing.T) {
 					t.Errorf("it holds the lease in epoch %d, want %d", epoch, c.epoch)
 				}
 				if a.runner.StrayLease() == "" {
-					t.Error("nothing is told of them")
+					t.Error("nothing is reported of them")
 				}
 				a.stop()
 			})
@@ -172,7 +172,7 @@ func TestPlantedHeartbeatsOfHolder(t *testing.T) {
 			t.Error("nobody holds the lease")
 		}
 		if a.runner.StrayLease() == "" || b.runner.StrayLease() == "" {
-			t.Error("nothing is told of them")
+			t.Error("nothing is reported of them")
 		}
 		a.stop()
 		b.stop()

@@ -21,7 +21,7 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// Errors that a caller may want to tell apart. That another attempt was faster is
+// Errors that a caller may want to distinguish. That another attempt was faster is
 // snapshot.ErrTaken; damage is a *snapshot.DamagedError.
 var (
 	// ErrNothingNew says that the newest backup is at the end of the log already.
@@ -245,7 +245,7 @@ type namedFile struct {
 	name string
 }
 
-// Name tells the base and the point.
+// Name names the base and the point.
 func (n namedFile) Name() string { return n.name }
 
 // cutFile ends a database file behind its last page: bbolt grows a file in large

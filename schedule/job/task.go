@@ -349,7 +349,7 @@ func (l *loop) store(ctx context.Context, result repository.JobResult) error {
 	}
 	l.note(result)
 	if !result.OK && !result.Skipped {
-		// So that names alone tell where failures may be. Nothing depends on it.
+		// So that names alone show where failures may be. Nothing depends on it.
 		_ = l.repo.WriteJobFailed(ctx, result)
 	}
 	return nil

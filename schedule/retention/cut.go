@@ -54,7 +54,7 @@ func (d *decision) inGrace(t *Timeline, r PrunedRecord) bool {
 }
 
 // firstNeeded is the index of the full snapshot from which on the log is needed;
-// false where nothing tells.
+// false where nothing shows it.
 func (d *decision) firstNeeded(t *Timeline) (cut, bool) {
 	var bases []cut
 	switch begin, promised := d.begin(t); {
@@ -138,7 +138,7 @@ func (t *Timeline) goneSegments(index uint64) []Segment {
 	return all
 }
 
-// goneMarks are the marks before an index: those at it tell when the first state
+// goneMarks are the marks before an index: those at it show when the first state
 // that stays was there.
 func (t *Timeline) goneMarks(index uint64) []string {
 	var all []string

@@ -263,7 +263,7 @@ const (
 	batch    = 64
 )
 
-// probe writes a scratch object and deletes it: it tells the time by the place's
+// probe writes a scratch object and deletes it: it shows the time by the place's
 // own clock, and that deleting is allowed, before anything is recorded.
 func (x *execution) probe(ctx context.Context) (time.Time, error) {
 	var random [6]byte

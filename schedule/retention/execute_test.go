@@ -156,7 +156,7 @@ func TestPromise3ChangedMeanwhile(t *testing.T) {
 }
 
 // What is locked is left for later, and is no error; when the lock has ended it
-// goes. A lock that nobody told of is found when the object is to go.
+// goes. A lock that nobody reported is found when the object is to go.
 func TestLocked(t *testing.T) {
 	r := newRig(t)
 	locked, held := r.full(timelineA), r.fullAt(timelineA, 2)

@@ -33,7 +33,7 @@ type Timeline struct {
 	// is not superseded.
 	By    repository.TimelineID
 	Ended time.Time
-	// Seen is when its cluster was last observed; zero where nothing tells.
+	// Seen is when its cluster was last observed; zero where nothing shows it.
 	Seen time.Time
 	// Backups are ordered by index, those of which none is known first.
 	Backups []Backup
@@ -58,7 +58,7 @@ type Run struct{ First, Last uint64 }
 // Segment is one object of the log.
 type Segment struct {
 	Name        string
-	First, Last uint64 // Last is 0 where nothing tells
+	First, Last uint64 // Last is 0 where nothing shows it
 	Bytes       int64
 	Damaged     bool
 }
@@ -75,7 +75,7 @@ type Backup struct {
 	// Unusable says why it counts for nothing, such as what is damaged; empty where it
 	// counts, as far as is known.
 	Unusable string
-	// InClear says that it is not encrypted though an older one is, which Unusable tells:
+	// InClear says that it is not encrypted though an older one is, which Unusable says:
 	// one of the two may be somebody else's, so that it neither counts nor goes.
 	InClear bool
 	// Late was stored long after its manifest says: the repository is a copy, or somebody

@@ -220,7 +220,7 @@ func (d *decision) why(b *Backup) string {
 	return "no rule keeps it"
 }
 
-// leftovers are told apart: what goes now, later, or not without somebody's word.
+// leftovers are distinguished: what goes now, later, or not without somebody's word.
 func (d *decision) leftovers() {
 	for _, t := range d.inv.Timelines {
 		for _, l := range t.Leftovers {
@@ -308,7 +308,7 @@ const (
 	// knows an old one may have been asleep.
 	heartbeatsAfter = 48 * time.Hour
 	// resultsKept is how many of a job's results stay whatever their age, of those after a
-	// failed attempt and of the others: names alone do not tell which one was a success.
+	// failed attempt and of the others: names alone do not show which one was a success.
 	resultsKept = 3
 	// staleAfter is how long a record stays whose backup stays after all: whoever
 	// wrote it may still be at it.

@@ -18,7 +18,7 @@
 //  4. Execute may be killed at any point and run again. At no point is a backup
 //     listed that cannot be restored. The record comes first, then the manifest,
 //     the object a grace time later, then the log (docs/format.md).
-//  5. What is old is told by the place's own clock for what is deleted without a
+//  5. What is old is decided by the place's own clock for what is deleted without a
 //     policy (interrupted uploads, the grace time), and by the cluster's last
 //     observation for the policy: while nothing new is stored, nothing goes.
 //
@@ -236,7 +236,7 @@ func (d *decision) protect(t *Timeline) {
 		}
 	}
 	// Where a damaged manifest stands among the others only the time in its ID
-	// tells, and in doubt it is the newest.
+	// shows, and in doubt it is the newest.
 	if len(t.Backups) > 0 {
 		b := slices.MaxFunc(t.Backups, func(a, b Backup) int { return a.Taken.Compare(b.Taken) })
 		d.because(d.inv.backup(t.ID, b.ID), reasonNewest)

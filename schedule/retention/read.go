@@ -81,7 +81,7 @@ type reading struct {
 	stored   map[string]time.Time // verdicts, by name
 }
 
-// list tells all objects apart by their names.
+// list distinguishes all objects by their names.
 func (r *reading) list(ctx context.Context) error {
 	r.folders, r.segments, r.records = map[string][]sinks.Object{}, map[string]sinks.Object{}, map[string]sinks.Object{}
 	r.prunedTo, r.stored = map[repository.TimelineID][]uint64{}, map[string]time.Time{}
@@ -236,7 +236,7 @@ const clockMargin = time.Minute
 // took the backup, where no clock is wrong.
 const lateAfter = time.Hour
 
-// named adds what names of objects tell of a backup.
+// named adds what names of objects say of a backup.
 func (r *reading) named(b *Backup) {
 	manifest := repository.ManifestName(b.Timeline, b.ID)
 	for _, o := range r.folders[manifest] {
@@ -254,7 +254,7 @@ func (r *reading) named(b *Backup) {
 	_, b.Recorded = r.records[repository.PrunedName(b.Timeline, b.ID)]
 }
 
-// readLocks asks for the locks on backups and leftovers: listings do not tell.
+// readLocks asks for the locks on backups and leftovers: listings do not show them.
 func (r *reading) readLocks(ctx context.Context) error {
 	group, limited := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -408,7 +408,7 @@ func mentions(v any, text string) bool {
 	return false
 }
 
-// readLog adds what a timeline's log holds, as far as headers tell.
+// readLog adds what a timeline's log holds, as far as headers show.
 func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 	log, err := segment.OpenLog(ctx, r.repo, t.ID, r.catalog.EncryptedSince[t.ID])
 	if err != nil {

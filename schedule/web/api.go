@@ -36,7 +36,7 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// What Options.Demand fails with, so that a client is told whose turn it is. It
+// What Options.Demand fails with, so that a client hears whose turn it is. It
 // wraps one of them; any other error counts as the agent's own failure.
 var (
 	// ErrUnknownJob: there is no job of that name. Answered 404.
@@ -61,7 +61,7 @@ type Options struct {
 	Run func(ctx context.Context, job, slot string) (*job.Run, error)
 	// Metrics answers /metrics; nil means that there are none.
 	Metrics http.Handler
-	// Logger is told of every job that is started; nil is silent.
+	// Logger hears of every job that is started; nil is silent.
 	Logger *slog.Logger
 }
 
@@ -141,7 +141,7 @@ func guard(h http.Handler) http.Handler {
 }
 
 // overLoopback says that r came in on a loopback address: from this host, and
-// perhaps from its browser. Where that cannot be told it is taken for one.
+// perhaps from its browser. Where that is not known it is taken for one.
 func overLoopback(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
@@ -193,7 +193,7 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// known is the status, or nil once the client was told that there is none yet.
+// known is the status, or nil once the client was answered that there is none yet.
 func (a *api) known(w http.ResponseWriter) *Status {
 	st := a.Status()
 	if st == nil {
@@ -209,7 +209,7 @@ func (a *api) status(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// Backups is the answer of /api/v1/backups: the part of the status that tells
+// Backups is the answer of /api/v1/backups: the part of the status that says
 // what is stored, and what can be restored.
 type Backups struct {
 	Listed    time.Time             `json:"listed,omitzero"`

@@ -191,7 +191,7 @@ func TestPageImages(t *testing.T) {
 	}
 }
 
-// quiet fails on everything that the console was told, and on every request
+// quiet fails on everything that the console shows, and on every request
 // that went elsewhere.
 func (b *browser) quiet(origin string) {
 	b.t.Helper()

@@ -252,11 +252,11 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	if t, is := oldest.(*tls.Conn); is {
 		oldest = t.NetConn() // without a farewell, which could take long
 	}
-	_ = oldest.Close() // its handler is told
+	_ = oldest.Close() // its handler hears of it
 }
 
 // Serve answers with h on ln until ctx ends, and closes ln. Requests under way
-// then have 3 seconds. It fails only where ln does. logger is told of broken
+// then have 3 seconds. It fails only where ln does. logger hears of broken
 // handshakes and the like, at level Debug: anybody could cause them.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, logger *slog.Logger) error {
 	server := &http.Server{
@@ -289,8 +289,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, logger *slog.Lo
 }
 
 // ListenSocket listens on the unix socket at path, over which jobs are started: by
-// root and by this process's own user, whose uid the kernel tells; others are cut
-// off, and logger is told. The folder is made for this user alone where it is not
+// root and by this process's own user, whose uid the kernel reports; others are cut
+// off, and logger hears of it. The folder is made for this user alone where it is not
 // there; one that others may write to is refused. A socket that a killed agent
 // left is removed. The caller closes the listener, which removes the socket.
 func ListenSocket(ctx context.Context, path string, logger *slog.Logger) (net.Listener, error) {
@@ -346,6 +346,6 @@ func (s *socket) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		s.logger.Warn("refused on listen.socket: jobs are started by root and by the agent's own user", "uid", uid, "error", err)
-		_ = c.Close() // it was told nothing
+		_ = c.Close() // it was sent nothing
 	}
 }

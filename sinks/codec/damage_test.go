@@ -41,7 +41,7 @@ func smallObjects(t *testing.T) map[string]struct {
 	return all
 }
 
-// A bit flipped in any byte of a stored object is found, and is told from a
+// A bit flipped in any byte of a stored object is found, and is distinguished from a
 // wrong identity. Read at random, it either is found or does not matter.
 func TestBitFlipInEveryByte(t *testing.T) {
 	for name, o := range smallObjects(t) {

@@ -67,7 +67,7 @@ type Encoding struct {
 	// "passphrase".
 	Recipients []string `json:"recipients,omitempty"`
 	// HeaderSize and HeaderSHA256 are of the stored bytes before the encrypted
-	// payload: age's header and nonce. They tell a damaged header from a wrong
+	// payload: age's header and nonce. They distinguish a damaged header from a wrong
 	// identity, which age itself cannot.
 	HeaderSize   int    `json:"header_size,omitempty"`
 	HeaderSHA256 string `json:"header_sha256,omitempty"`
@@ -176,7 +176,7 @@ var errReaderClosed = errors.New("reader is closed")
 // CorruptError says that a stored object is not what its Encoding describes.
 type CorruptError struct {
 	// Offset in the stored object where the damage begins, as near as can be
-	// told (one frame, or one age chunk of 64 KiB); -1 when the whole is meant.
+	// known (one frame, or one age chunk of 64 KiB); -1 when the whole is meant.
 	Offset int64
 	Err    error
 }

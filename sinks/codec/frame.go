@@ -146,7 +146,7 @@ func (b *tableBuilder) finish() []byte {
 	return binary.LittleEndian.AppendUint32(append(table, checksums), footer)
 }
 
-// frame is what the seek table tells of one frame.
+// frame is what the seek table says of one frame.
 type frame struct {
 	offset   int64 // in the compressed stream
 	size     int   // compressed

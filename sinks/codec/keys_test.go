@@ -94,7 +94,7 @@ func TestPromise4KeysStayOutOfErrors(t *testing.T) {
 	require.Error(t, err, "a file without recipients would have meant: no encryption")
 }
 
-// A wrong identity is told from damage, and the error says what to give.
+// A wrong identity is distinguished from damage, and the error says what to give.
 func TestWrongIdentity(t *testing.T) {
 	right := newIdentity(t)
 	stored, e := store(t, objects(5000), Options{Recipients: []age.Recipient{right.Recipient()}})

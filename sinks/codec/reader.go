@@ -182,7 +182,7 @@ func (r *reader) find() error {
 	return nil
 }
 
-// fault tells a source that failed from one that gave the wrong bytes.
+// fault distinguishes a source that failed from one that gave the wrong bytes.
 func (r *reader) fault(offset int64, err error) error {
 	if r.source.err != nil {
 		return fmt.Errorf("read the stored object at byte %d: %w", r.source.n, r.source.err)
@@ -324,7 +324,7 @@ func checkHeader(header []byte, e Encoding) error {
 }
 
 // source counts and hashes what is read from r, and keeps r's own errors, so
-// that they can be told from what its bytes cause. It reads one byte beyond
+// that they can be distinguished from what its bytes cause. It reads one byte beyond
 // limit at most, so that an endless source comes to an end.
 type source struct {
 	r     io.Reader

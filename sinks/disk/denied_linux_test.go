@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
-// TestNoPermission: who may not read or write is told so, and never that
+// TestNoPermission: who may not read or write hears that, and never that
 // nothing is there.
 func TestNoPermission(t *testing.T) {
 	for way, named := range ways {

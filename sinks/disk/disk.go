@@ -99,7 +99,7 @@ func (s *Sink) Abilities(ctx context.Context) (sinks.Abilities, error) {
 	return sinks.Abilities{ExclusiveCreate: true, Notes: notes}, nil
 }
 
-// notes tell what the file system of the root, or of the folder that it will
+// notes say what the file system of the root, or of the folder that it will
 // be made in, lacks.
 func (s *Sink) notes(ctx context.Context) ([]string, error) {
 	root, err := s.openRoot(ctx)

@@ -66,7 +66,7 @@ func TestFolderThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// What names no place is told from a place that cannot be opened, and secrets in
+// What names no place is distinguished from a place that cannot be opened, and secrets in
 // it are not repeated.
 func TestRefused(t *testing.T) {
 	for raw, want := range map[string]string{

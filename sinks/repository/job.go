@@ -92,7 +92,7 @@ func (r *Repository) ReadJobResult(ctx context.Context, name string) (JobResult,
 	})
 }
 
-// SlotState is what names tell of one slot of a job.
+// SlotState is what names say of one slot of a job.
 type SlotState struct {
 	Attempt int  // the newest claim's; 0 without any
 	Next    int  // the number for the next claim: foreign ones have names as well
@@ -101,7 +101,7 @@ type SlotState struct {
 }
 
 // ReadSlot lists what there is of one slot of a job: two requests. Where signatures
-// are checked the documents are read as well, and foreign ones tell nothing.
+// are checked the documents are read as well, and foreign ones say nothing.
 func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState, error) {
 	var s SlotState
 	foreign := map[int]bool{}

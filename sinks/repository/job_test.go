@@ -133,7 +133,7 @@ func TestStrayHeartbeats(t *testing.T) {
 	}
 }
 
-// What names tell of a slot, step by step.
+// What names say of a slot, step by step.
 func TestReadSlot(t *testing.T) {
 	r := claimRepo(t, sinktest.NewMemory())
 	must := func(err error) {

@@ -340,7 +340,7 @@ var ErrNewerFormat = errors.New("it was written by a newer version of requorum")
 
 // Read reads the document called name. Damage is ErrAltered, and so is one that is not
 // called what its content says: it was moved or copied there. That of a newer format is
-// refused. Of tells its format, whether it is called so, and what it is of.
+// refused. Of gives its format, whether it is called so, and what it is of.
 func Read[T any](ctx context.Context, r *Repository, name string, of func(T) (format int, calledSo bool, about string)) (T, error) {
 	var v, none T
 	if err := r.ReadDocument(ctx, name, &v); err != nil {
@@ -355,7 +355,7 @@ func Read[T any](ctx context.Context, r *Repository, name string, of func(T) (fo
 	return v, nil
 }
 
-// listNamed lists what names below a prefix tell, which what calls in the plural; those
+// listNamed lists what names below a prefix say, which what calls in the plural; those
 // that parse refuses are passed over. Whose they are is not asked.
 func listNamed[N any](ctx context.Context, r *Repository, prefix, what string, parse func(name string) (N, error)) ([]N, error) {
 	var all []N

@@ -56,7 +56,7 @@ func TestNamesAreValidAndNotNested(t *testing.T) {
 	}
 }
 
-// Each attempt has its own name, which tells it again, and no other spelling does.
+// Each attempt has its own name, which names it again, and no other spelling does.
 func TestSnapshotNames(t *testing.T) {
 	timeline, id := TimelineID{1, 2}, "20260102T010000Z-0a1b2c"
 	folder := timeline.String() + "/full/" + id + "/"

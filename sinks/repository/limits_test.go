@@ -93,7 +93,7 @@ func TestHostileDocuments(t *testing.T) {
 	}
 }
 
-// A budget keeps what was stored first and last, as a sort of all would tell, however
+// A budget keeps what was stored first and last, as a sort of all would show, however
 // much comes, and holds no more than it may.
 func TestBudget(t *testing.T) {
 	type one struct {

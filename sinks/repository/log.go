@@ -73,7 +73,7 @@ func ParseSegmentName(name string) (n SegmentName, err error) {
 }
 
 // MarkName names an alive mark: at Time, by its own clock, the one who asked
-// was told that Member had applied Index.
+// heard that Member had applied Index.
 type MarkName struct {
 	Timeline TimelineID
 	Index    uint64
@@ -109,7 +109,7 @@ func ParseGapName(name string) (n GapName, err error) {
 	return n, checkName(name, n.String(), "a gap", n.Timeline.N > 0 && n.First <= n.Last)
 }
 
-// Segment is what a listing tells of a log segment.
+// Segment is what a listing says of a log segment.
 type Segment struct {
 	SegmentName
 	Object sinks.Object
@@ -172,8 +172,8 @@ func (r *Repository) eachSegment(ctx context.Context, t TimelineID, prefix, afte
 }
 
 // Marks lists the alive marks of one timeline, ordered by index, then time. Where
-// signatures are checked, foreign ones are left out that by their names tell anything:
-// what lies between two of one member at one index tells nothing more than these, so it
+// signatures are checked, foreign ones are left out that by their names say anything:
+// what lies between two of one member at one index says nothing more than these, so it
 // is listed unread. An idle cluster has thousands of those.
 func (r *Repository) Marks(ctx context.Context, t TimelineID) ([]MarkName, error) {
 	all, err := listNamed(ctx, r, t.String()+marksFolder, fmt.Sprintf("marks of timeline %s", t), ParseMarkName)

@@ -41,7 +41,7 @@ type Marker struct {
 // Open opens the repository in s. It fails with ErrNoRepository where there is
 // none, and refuses formats that are newer than this code by name. A marker
 // that is damaged, or gone while backups are there, does not keep anybody from
-// them: Damage tells. The caller goes on owning s.
+// them: Damage says so. The caller goes on owning s.
 func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 	r := &Repository{sink: s, keys: KeysOf(s), own: map[string]bool{}, foreign: map[string]error{}}
 	// It is believed whoever signed it: it says nothing but the ID, which every other
@@ -163,7 +163,7 @@ func (r *Repository) WriteDocument(ctx context.Context, name string, v any) erro
 	return err
 }
 
-// Full is what names alone tell of a full snapshot.
+// Full is what names alone say of a full snapshot.
 type Full struct {
 	Timeline TimelineID
 	ID       string

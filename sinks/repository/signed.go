@@ -15,7 +15,7 @@ import (
 )
 
 // ErrForeign says that nobody who is trusted signed an object. It does not exist for
-// whoever was told whom to trust. It is ErrAltered as well: what does not care which of
+// whoever knows whom to trust. It is ErrAltered as well: what does not care which of
 // the two it is passes over both.
 var ErrForeign = errors.New("not signed by anybody who is trusted")
 
@@ -71,7 +71,7 @@ func KeysOf(s sinks.Sink) signing.Keys {
 func (r *Repository) Checks() bool { return r.keys.Trust != nil }
 
 // mayTrust refuses a repository without a marker where signatures are checked: each is
-// over the repository's ID, which nothing else tells.
+// over the repository's ID, which nothing else says.
 func (r *Repository) mayTrust() error {
 	if !r.Checks() {
 		return nil
@@ -188,7 +188,7 @@ func (r *Repository) Refuse(name string, why error) error {
 	return foreign
 }
 
-// Doubtful tells an error about a document's bytes, other than that it is foreign, for
+// Doubtful reports whether an error is about a document's bytes, other than that it is foreign, for
 // those who in doubt go by its name: where signatures are checked a name is nothing
 // that anybody trusted said.
 func (r *Repository) Doubtful(err error) bool { return errors.Is(err, ErrAltered) && !r.Checks() }
@@ -201,7 +201,7 @@ func (r *Repository) Foreign() (names []string, why map[string]error) {
 	return slices.Sorted(maps.Keys(r.foreign)), maps.Clone(r.foreign)
 }
 
-// LookForForeign looks at documents that only some readers ask for, so that Foreign tells
+// LookForForeign looks at documents that only some readers ask for, so that Foreign knows
 // of them: of the records of what was pruned and of the results of jobs so many, those
 // that were stored last. Without trusted keys it looks at nothing.
 func (r *Repository) LookForForeign(ctx context.Context, most int) error {

@@ -87,7 +87,7 @@ var kinds = map[string][2]string{
 	"other kinds": {repository.PinName(signedTimeline, signedBackup), repository.PrunedName(signedTimeline, signedBackup)},
 }
 
-// Whatever the kind of a document: who was told whom to trust reads what that one
+// Whatever the kind of a document: who knows whom to trust reads what that one
 // signed, where that one put it, and nothing else.
 func TestForeign(t *testing.T) {
 	key, public := keyPair(t)

@@ -112,7 +112,7 @@ func ParsePinName(name string) (t TimelineID, backup string, err error) {
 }
 
 // WritePin pins a backup. Where it is pinned already the error is
-// sinks.ErrExists, and ReadPin tells by whom and why.
+// sinks.ErrExists, and ReadPin says by whom and why.
 func (r *Repository) WritePin(ctx context.Context, p Pin) error {
 	if err := ValidBackupID(p.Backup); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (r *Repository) RemovePin(ctx context.Context, t TimelineID, backup string)
 }
 
 // ReadPin reads the pin called name. Damage, and a pin of another backup, is
-// ErrAltered: in doubt the backup that the name tells is pinned.
+// ErrAltered: in doubt the backup in the name is pinned.
 func (r *Repository) ReadPin(ctx context.Context, name string) (Pin, error) {
 	return Read(ctx, r, name, func(p Pin) (int, bool, string) {
 		return p.Format, PinName(p.Timeline, p.Backup) == name, fmt.Sprintf("about backup %s of timeline %s", p.Backup, p.Timeline)

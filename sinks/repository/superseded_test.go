@@ -43,7 +43,7 @@ func (m *marks) ends(t uint64) uint64 {
 	ended, is, err := m.repo.Superseded(m.Context(), m.id(t))
 	require.NoError(m, err)
 	if is && ended.Timeline != m.id(t) {
-		m.Errorf("asked about %s, and told about %s", m.id(t), ended.Timeline)
+		m.Errorf("asked about %s, and heard about %s", m.id(t), ended.Timeline)
 	}
 	return ended.By.ClusterID
 }

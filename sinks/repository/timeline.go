@@ -96,7 +96,7 @@ func ParseSupersededName(name string) (t TimelineID, n int, err error) {
 }
 
 // Supersede ends timeline s.Timeline. Where it has ended already the error is
-// sinks.ErrExists, and Superseded tells by which it was.
+// sinks.ErrExists, and Superseded says by which it was.
 func (r *Repository) Supersede(ctx context.Context, s Superseded) error {
 	s.Undone = false
 	return r.end(ctx, s)

@@ -16,7 +16,7 @@ const (
 	runFormat        = "%016x_%08x"
 )
 
-// VerdictName is what the name of a verdict tells: a listing shows what was proved
+// VerdictName is what the name of a verdict says: a listing shows what was proved
 // of which backup, and what was not.
 type VerdictName struct {
 	Sequence uint64 // of the run, from 1 to MaxSequence: the higher one is the newer
@@ -72,7 +72,7 @@ func ParseVerdictName(name string) (VerdictName, error) {
 	return n, checkName(name, n.String(), "a verdict", valid)
 }
 
-// StoredVerdict is what a listing tells of a verdict.
+// StoredVerdict is what a listing says of a verdict.
 type StoredVerdict struct {
 	VerdictName
 	Object sinks.Object

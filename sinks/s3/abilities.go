@@ -122,7 +122,7 @@ func (s *Sink) probeLock(ctx context.Context) (note string, err error) {
 
 // probeEncryption puts an object with the encryption that is configured and
 // reads back which one it got. The answer to the start of a multipart upload
-// would do without an object, but minio's does not tell. The object's name
+// would do without an object, but minio's does not say. The object's name
 // stands for the settings, so that a later change of them makes another one.
 func (s *Sink) probeEncryption(ctx context.Context) error {
 	if s.config.Encryption == "" {

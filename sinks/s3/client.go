@@ -54,7 +54,7 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 		if c.Endpoint == "" {
 			return nil, nil, fmt.Errorf("no region is known for bucket %s: add region=… to the URL or set AWS_REGION", c.Bucket)
 		}
-		loaded.Region = "us-east-1" // what servers other than Amazon's sign for unless told otherwise
+		loaded.Region = "us-east-1" // what servers other than Amazon's sign for unless set otherwise
 	}
 	// LoadDefaultConfig may have replaced the transport (AWS_CA_BUNDLE).
 	built, ok := loaded.HTTPClient.(*awshttp.BuildableClient)
@@ -142,7 +142,7 @@ func newTransport(c Config) (*awshttp.BuildableClient, error) {
 // timeout would break slow links that work.
 //
 // A deadline that cannot be set means that the connection is closed, which the
-// read or write itself tells better.
+// read or write itself reports better.
 type stallConn struct {
 	net.Conn
 	limit time.Duration

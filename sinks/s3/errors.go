@@ -265,7 +265,7 @@ func serverTime(err error) string {
 	return ""
 }
 
-// hidden tells of a delete marker over a missing object.
+// hidden names a delete marker over a missing object.
 func hidden(err error) string {
 	if headers(err).Get("X-Amz-Delete-Marker") == "true" {
 		return ": a delete marker hides it; somebody deleted it in a bucket that keeps versions, and the data can still be there: remove the marker to get it back"

@@ -81,7 +81,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A server that sends more than the range that was asked for is told so, and what
+// A server that sends more than the range that was asked for is reported, and what
 // it sends beyond is not read.
 func TestMoreThanTheRange(t *testing.T) {
 	for name, header := range map[string]string{

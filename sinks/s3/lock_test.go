@@ -92,10 +92,10 @@ func TestDeleteInAVersionedBucket(t *testing.T) {
 	}
 }
 
-// TestHiddenObject: somebody's plain delete is told apart from absence.
+// TestHiddenObject: somebody's plain delete is distinguished from absence.
 func TestHiddenObject(t *testing.T) {
 	t.Parallel()
-	server := sinktest.StartMinio(t) // versitygw's 404 does not tell of the marker
+	server := sinktest.StartMinio(t) // versitygw's 404 does not name the marker
 	server.MakeBucket(t, sinktest.S3Bucket{Name: "versioned", Versioned: true})
 	s := open(t, server, server.URL("versioned", "p"))
 	_, err := store(s, "object", []byte("x"))
@@ -125,7 +125,7 @@ func TestPromise4LockThatIsIgnored(t *testing.T) {
 	t.Parallel()
 	server := versity(t, sinktest.S3Bucket{Name: "lockable", ObjectLock: true})
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
-		Name: "not told", Match: sinktest.IsHead("object"), Times: -1, Do: sinktest.WithoutHeaders("X-Amz-Object-Lock-Mode", "X-Amz-Object-Lock-Retain-Until-Date"),
+		Name: "not said", Match: sinktest.IsHead("object"), Times: -1, Do: sinktest.WithoutHeaders("X-Amz-Object-Lock-Mode", "X-Amz-Object-Lock-Retain-Until-Date"),
 	})
 	s := open(t, server, server.URLThrough(proxy.Endpoint, "lockable", "p", "object-lock=GOVERNANCE", "retention=1h"))
 	_, err := sinks.Put(context.Background(), s, "object", []byte("x"), sinks.CreateOptions{Lock: true})

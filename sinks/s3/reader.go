@@ -83,7 +83,7 @@ func (s *Sink) openEmpty(ctx context.Context, name string, offset int64) (io.Rea
 	return io.NopCloser(strings.NewReader("")), nil
 }
 
-// get asks for length bytes from offset on. The first answer tells the size and
+// get asks for length bytes from offset on. The first answer gives the size and
 // the ETag, which the later ones must match.
 func (src *source) get(ctx context.Context, offset, length int64) (io.ReadCloser, error) {
 	s := src.sink

@@ -31,7 +31,7 @@ type sendings struct {
 	// whole: in one attempt at least the request was written to its end. One
 	// that was not cannot have stored anything.
 	whole atomic.Bool
-	// attempts that were begun to be written. The answer to the last one tells
+	// attempts that were begun to be written. The answer to the last one says
 	// nothing of those before it.
 	attempts atomic.Int32
 }
@@ -185,7 +185,7 @@ func (s *Sink) compare(u upload, head *s3.HeadObjectOutput) error {
 	return nil
 }
 
-// unencrypted says how the encryption that the server tells of differs from
+// unencrypted says how the encryption that the server reports differs from
 // the one that is configured; "" where it does not.
 func (s *Sink) unencrypted(got types.ServerSideEncryption, key *string) string {
 	want := s.config.Encryption

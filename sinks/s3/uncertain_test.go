@@ -46,7 +46,7 @@ func TestPromise1Uncertain(t *testing.T) {
 		"PutAccepted":      {1000, then(sinktest.IsPut("object"), pass)},
 		"CompleteLost":     {big, then(sinktest.IsComplete, sinktest.LoseAnswer)},
 		"CompleteAccepted": {big, then(sinktest.IsComplete, pass)},
-		// The second attempt is told that the name is taken: by the first one.
+		// The second attempt hears that the name is taken: by the first one.
 		"PutLostThen412": {1000, []sinktest.ProxyFault{
 			{Name: "first", Match: sinktest.IsPut("object"), Do: sinktest.LoseAnswer},
 			{Name: "look", Match: sinktest.IsHead("object"), Times: -1, Do: sinktest.Refuse(503, "SlowDown")},

@@ -34,7 +34,7 @@ type writer struct {
 // a multipart upload.
 type upload struct {
 	name string
-	// identity is random, kept in the object's metadata: it tells our object
+	// identity is random, kept in the object's metadata: it distinguishes our object
 	// from another's of the same name when an answer was lost.
 	identity    string
 	contentType string
@@ -79,7 +79,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return written, w.interrupted()
 }
 
-// interrupted tells of the end of Create's context and of a part that failed.
+// interrupted reports the end of Create's context and of a part that failed.
 func (w *writer) interrupted() error {
 	if w.multipart != nil {
 		if err := w.multipart.failed(); err != nil {
@@ -158,7 +158,7 @@ func (w *writer) Abort() error {
 }
 
 // free looks whether a name is taken, where the server would overwrite: that is
-// safe with a single writer, and Abilities told that it takes one.
+// safe with a single writer, and Abilities said that it takes one.
 func (s *Sink) free(ctx context.Context, name string) error {
 	abilities, err := s.Abilities(ctx)
 	if err != nil || abilities.ExclusiveCreate {

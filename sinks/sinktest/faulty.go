@@ -116,7 +116,7 @@ func (f Fault) matches(op Op, name string) bool {
 }
 
 // Faulty is a sink that goes wrong by a script. It counts its calls, so that a
-// test can tell how often something was tried.
+// test can see how often something was tried.
 type Faulty struct {
 	sinks.Sink
 	mu     sync.Mutex

@@ -354,7 +354,7 @@ func (f *flipper) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WithoutHeaders drops headers of the answer: a server that does not tell what it did, or
+// WithoutHeaders drops headers of the answer: a server that does not say what it did, or
 // did not do it.
 func WithoutHeaders(names ...string) ProxyAction {
 	return Answer(func(resp *http.Response) {

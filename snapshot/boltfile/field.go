@@ -11,7 +11,7 @@ type Field struct {
 	Bytes  []byte // of a BytesType, else nil; it points into the message
 }
 
-// ConsumeField reads the field that a message begins with, and tells its length. Below
+// ConsumeField reads the field that a message begins with, and returns its length. Below
 // 0 it is none, and protowire.ParseError says why. Fields of other kinds than
 // VarintType and BytesType are passed over, with their length only.
 func ConsumeField(message []byte) (f Field, length int) {

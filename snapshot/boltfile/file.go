@@ -59,7 +59,7 @@ const (
 	cachedPages = 32
 	// MaxPageSize bounds one page with what it extends over. bbolt splits a page
 	// that has more than four elements, and etcd refuses values of more than
-	// 1.5 MiB unless told otherwise.
+	// 1.5 MiB unless set otherwise.
 	MaxPageSize = 256 << 20
 )
 

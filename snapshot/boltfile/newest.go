@@ -6,8 +6,8 @@ import (
 )
 
 // Newest has the newest row of each user's key that changed in a span of revisions, as
-// a compaction needs it. About 50 bytes are kept in memory for each key. Keys are told
-// apart by 128 bits of a hash with random seeds.
+// a compaction needs it. About 50 bytes are kept in memory for each key. Keys are
+// distinguished by 128 bits of a hash with random seeds.
 type Newest struct {
 	// Undecoded says what is wrong with the first row of the span that could not be
 	// decoded; such rows are passed over.

@@ -165,7 +165,7 @@ func parseMeta(b []byte) (Meta, error) {
 	return m, nil
 }
 
-// findMeta returns the meta page that counts. The first one tells the page
+// findMeta returns the meta page that counts. The first one gives the page
 // size and with it where the second one is; when the first is damaged, the
 // second is looked for behind each size that a page can have.
 func findMeta(r io.ReaderAt, size int64) (Meta, error) {
@@ -290,7 +290,7 @@ func (p *Page) checkLayout() error {
 	return nil
 }
 
-// Leaf tells a leaf page from a branch page.
+// Leaf reports whether it is a leaf page, not a branch page.
 func (p *Page) Leaf() bool { return p.leaf }
 
 // Len is the number of elements.

@@ -153,7 +153,7 @@ func (c *Client) confirmByRange(ctx context.Context, e *endpoint) (*pb.ResponseH
 	return resp.GetHeader(), err
 }
 
-// Before35 tells 3.4 and older by the server's version. One that cannot be
+// Before35 reports whether the server's version is 3.4 or older. One that cannot be
 // read is taken for old: the linearizable read works everywhere.
 func Before35(version string) bool {
 	var major, minor int

@@ -50,7 +50,7 @@ type Client struct {
 }
 
 // Dial prepares a Client, and logs in where a user is given. It does not need
-// all endpoints to answer, nor any where no user is given: Survey tells.
+// all endpoints to answer, nor any where no user is given: Survey shows it.
 func Dial(ctx context.Context, config Config) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (c *Client) call(ctx context.Context, e *endpoint, what string, do func(con
 	return e.explain(what, err)
 }
 
-// expiredToken tells a login that ended from one that was refused. Members
+// expiredToken reports whether a login ended, and was not refused. Members
 // forget simple tokens when they restart. 3.4 gives some of these errors raw.
 func expiredToken(err error) bool {
 	if err == nil {
@@ -246,7 +246,7 @@ type endpoint struct {
 }
 
 // connFailure is the last failure to connect. gRPC keeps only its text, and
-// the cause is told apart by type.
+// the cause is distinguished by type.
 type connFailure struct {
 	mu  sync.Mutex
 	err error

@@ -111,8 +111,8 @@ func joinErrors(err, more error) error {
 	return fmt.Errorf("%w (%w)", err, more)
 }
 
-// isEtcdAnswer tells an Unavailable that the member itself answered ("no
-// leader", "request timed out") from one of the transport.
+// isEtcdAnswer reports whether the member itself answered with Unavailable ("no
+// leader", "request timed out"), not the transport.
 func isEtcdAnswer(err error) bool {
 	return strings.HasPrefix(rpctypes.ErrorDesc(err), "etcdserver:")
 }

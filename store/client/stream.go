@@ -121,8 +121,8 @@ func (c *Client) stream(ctx context.Context, e *endpoint, member MemberStatus) (
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &SnapshotStream{member: member, endpoint: e, cancel: cancel, ctx: ctx, stall: c.config.StallTimeout, enough: enoughBytes(c.config)}
 	s.watchdog = time.AfterFunc(s.stall, func() { cancel(ErrStalled) })
-	// The first message is awaited here, since only it tells of a login that
-	// has to be renewed or of a missing permission.
+	// The first message is awaited here, since only it shows a login that
+	// has to be renewed or a missing permission.
 	err := c.call(ctx, e, "starting a snapshot stream", func(ctx context.Context) (err error) {
 		if s.rpc, err = e.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.Maintenance_Snapshot_FullMethodName, grpc.ForceCodecV2(newPieceCodec())); err != nil {
 			return err

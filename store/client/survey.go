@@ -19,7 +19,7 @@ type Survey struct {
 	// Members holds one status for each member that answered, then one with
 	// Err for each endpoint that did not.
 	Members []MemberStatus
-	// Membership is the member list, from a member that could tell: serializable
+	// Membership is the member list, from a member that could give it: serializable
 	// from 3.5 on, so that it works without a quorum. Empty, with
 	// MembershipErr, where none could (a learner cannot).
 	Membership    []MemberInfo
@@ -305,7 +305,7 @@ func (c *Client) discover(survey Survey) []*endpoint {
 
 // Alarm is one alarm that is raised in a cluster.
 type Alarm struct {
-	MemberID uint64 // 0: etcd could not tell which member it is about
+	MemberID uint64 // 0: etcd could not say which member it is about
 	Type     string // NOSPACE or CORRUPT
 }
 

@@ -64,7 +64,7 @@ func (t *tlsFiles) ClientHandshake(ctx context.Context, authority string, raw ne
 	return &alertConn{Conn: conn, failures: t.failures, cert: t.config.Cert}, info, nil
 }
 
-// handshakeError tells a connection that failed while TLS was agreed on from
+// handshakeError distinguishes a connection that failed while TLS was agreed on from
 // one that could not be dialled.
 type handshakeError struct {
 	err  error
@@ -135,7 +135,7 @@ type ServerCertificate struct {
 
 // ServerCertificates asks each endpoint that speaks TLS for its certificate, each
 // within DialTimeout. Whether it is the right one is not verified: every other
-// call does that, and one that expired is to be told all the same. Nothing is
+// call does that, and one that expired is to be reported all the same. Nothing is
 // sent.
 func (c *Client) ServerCertificates(ctx context.Context) []ServerCertificate {
 	var speaking []*endpoint

@@ -15,7 +15,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// Every way to get TLS wrong is told apart, and says what to do. The bundled
+// Every way to get TLS wrong is distinguished, and says what to do. The bundled
 // member is started with TLS for this, beyond loopback.
 func TestTLS(t *testing.T) {
 	t.Parallel()

@@ -177,7 +177,7 @@ func TestHardLinkRemoved(t *testing.T) {
 // TestStill: a name that was removed or moved is gone, also where another file has it now.
 func TestStill(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells")
+		t.Skip("only Linux shows it")
 	}
 	dir := t.TempDir()
 	path, moved := filepath.Join(dir, "db (deleted)"), filepath.Join(t.TempDir(), "db (deleted)")

@@ -133,7 +133,7 @@ func TestReadOnly(t *testing.T) {
 	says(t, "File", TrustedFile(path), "")
 }
 
-// TestSudo: who called sudo may have written what root is told to read.
+// TestSudo: who called sudo may have written what root is asked to read.
 func TestSudo(t *testing.T) {
 	asRoot(t)
 	dir := t.TempDir()

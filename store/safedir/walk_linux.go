@@ -29,7 +29,7 @@ func direct(path string, last bool) (dir *Dir, base string, ok bool) {
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
-		return nil, "", false // a link is on the way, or the kernel is old; or the walk tells what is wrong
+		return nil, "", false // a link is on the way, or the kernel is old; or the walk says what is wrong
 	}
 	dir, err = newDir(fd, above, above)
 	if err != nil {

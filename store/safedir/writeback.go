@@ -2,7 +2,7 @@ package safedir
 
 import "os"
 
-// writebackEvery is how much is written before the disk is told to begin with it.
+// writebackEvery is how much is written before the disk is asked to begin with it.
 const writebackEvery = 8 << 20
 
 // Writeback is a file whose bytes are on their way to the disk while

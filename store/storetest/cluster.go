@@ -249,7 +249,7 @@ func (c *Cluster) Restart(t testing.TB, i int, args ...string) {
 // startEtcd appends what the server prints to the file log.
 func startEtcd(binary, log string, args []string) (*Process, error) {
 	cmd := exec.Command(binary, args...)
-	// Go on arm64: 3.4 wants to be told that this is meant.
+	// Go on arm64: 3.4 wants to see that this is meant.
 	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
 	return StartProcess(cmd, log)
 }

@@ -94,11 +94,11 @@ func (c *Cluster) refused(to int, conns ...net.Conn) []net.Conn {
 	from := owners(conns, pids)
 	return slices.DeleteFunc(conns, func(conn net.Conn) bool {
 		i, known := from[conn]
-		return known && !isolated[i] // who cannot be told apart may be the isolated one
+		return known && !isolated[i] // who cannot be distinguished may be the isolated one
 	})
 }
 
-// Proxy forwards TCP connections, until it is told to cut or to stall them.
+// Proxy forwards TCP connections, until it is asked to cut or to stall them.
 type Proxy struct {
 	listener net.Listener
 	target   string

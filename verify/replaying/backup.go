@@ -232,7 +232,7 @@ func (p *proof) passwords(ctx context.Context, r *Difference) error {
 	if len(r.Passwords) == 0 {
 		return nil
 	}
-	// Of a synthetic one nobody can tell which member's they are.
+	// Of a synthetic one nobody knows which member's they are.
 	own := p.base.Manifest == nil || p.source == 0 || p.base.Manifest.Source.MemberID != p.source
 	set, err := p.passwordsSet(ctx)
 	if err != nil {
@@ -308,7 +308,7 @@ func (p *proof) rebuild(ctx context.Context, version string) error {
 	return nil
 }
 
-// blame tells damage of the base from that of the log.
+// blame distinguishes damage of the base from that of the log.
 func (p *proof) blame(err error) error {
 	var (
 		log     *walreplay.LogError

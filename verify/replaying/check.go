@@ -10,7 +10,7 @@
 //     is said in the check.
 //  2. A difference names the first key and revision that differ. Which of the
 //     three is wrong (the snapshot, the one before it, the log), the two
-//     databases cannot tell; where hashes that live members served can, the check
+//     databases cannot show; where hashes that live members served can, the check
 //     says so.
 //  3. What cannot be proved is Unchecked, with the reason and the next step: no
 //     snapshot before it, entries that are missing, an identity, space. It is
@@ -257,7 +257,7 @@ func byteOf(d *snapshot.DamagedError) string {
 
 // CheckBase refuses a database that etcd cannot have written: its store ends the
 // process over some of these, or waits without end, and a verification has to
-// tell of them.
+// report them.
 func CheckBase(ctx context.Context, name string, r io.ReaderAt, size int64) error {
 	result, err := structure.Check(ctx, r, size, structure.Options{MaxFindings: 1})
 	if err != nil || len(result.Findings) == 0 {

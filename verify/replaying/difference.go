@@ -76,7 +76,7 @@ type Difference struct {
 //   - cluster/clusterVersion and cluster/downgrade, where one side has none: a version
 //     that does not know it has not written it.
 //   - RemainingTTL of leases, where neither side has a meta/storageVersion: members
-//     before 3.6 keep a checkpoint's time only when told to.
+//     before 3.6 keep a checkpoint's time only when asked to.
 //   - TTL of leases, where all that differ have one value on one side, of at most 75 s
 //     and no more than any lease there: short leases are raised to 1.5 times the
 //     members' election timeout.
@@ -446,7 +446,7 @@ const mostMinTTL = 75
 
 // leaseTimes is what is known of leases whose granted times differ. A cluster
 // raises short leases to a minimum that follows from its members' election
-// timeout, which the log does not tell. All that were raised then have that
+// timeout, which the log does not show. All that were raised then have that
 // minimum on one side, and no lease of that side has less.
 type leaseTimes struct {
 	least       [2]int64         // the shortest of all leases of a side
@@ -517,7 +517,7 @@ func (l *leaseTimes) judge(c *comparison) (differ int) {
 	return 0
 }
 
-// compaction tells the rows of the key bucket that a compaction deletes: up to its
+// compaction names the rows of the key bucket that a compaction deletes: up to its
 // revision all but the newest of each key, and that as well where it is a deletion. One at
 // the very revision counts too, though newer etcds keep it until the next compaction. A
 // row that cannot be decoded is compared as it is.

@@ -85,7 +85,7 @@ func TestPromise1OneRow(t *testing.T) {
 	}
 }
 
-// What the log does not give is no finding, and is told where it was met.
+// What the log does not give is no finding, and is reported where it was met.
 func TestUnreplicated(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -19,7 +19,7 @@ import (
 	"github.com/requorum/requorum/verify/report"
 )
 
-// BenchmarkDrill tells the seconds of each phase, with three members:
+// BenchmarkDrill reports the seconds of each phase, with three members:
 //
 //	go test ./verify/serve -run - -bench Drill -benchtime 1x
 func BenchmarkDrill(b *testing.B) {

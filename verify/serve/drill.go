@@ -376,7 +376,7 @@ func (d *drill) serve(ctx context.Context) error {
 		d.check.Compared += fmt.Sprintf(", and what it served was compared with the database at revision %d: %s", d.facts.Revision, strings.Join(r.Proved, "; "))
 		return nil
 	}
-	// Of a process that ends, broken connections tell first.
+	// Of a process that ends, broken connections show first.
 	if d.process.endsWithin(ctx, 0) || interrupted(err) && d.process.endsWithin(ctx, burial) {
 		return d.process.death(report.KindServe, "while it served")
 	}

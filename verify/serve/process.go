@@ -24,7 +24,7 @@ import (
 // process is the one that runs the members.
 type process struct {
 	cmd     *exec.Cmd
-	stdin   io.Closer // its end tells the process that the drill is over
+	stdin   io.Closer // its end shows the process that the drill is over
 	answers *json.Decoder
 	stderr  tail
 
@@ -126,7 +126,7 @@ func (p *process) order(ctx context.Context, o order) (answer, error) {
 		var last answer
 		if p.answers.Decode(&last) == nil {
 			p.failed = last.Error
-			// It stays, and the drill is told as if it had ended.
+			// It stays, and the drill is reported as if it had ended.
 			p.kill()
 		}
 		// What it has started ends with it, and before its number is given to

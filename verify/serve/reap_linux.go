@@ -12,7 +12,7 @@ func awaitEnd(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
-			return // it cannot be waited for: cmd.Wait tells
+			return // it cannot be waited for: cmd.Wait says why
 		}
 	}
 }

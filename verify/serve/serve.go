@@ -141,7 +141,7 @@ type proving struct {
 	began   time.Time
 	report  *Report
 	members []*member
-	// anyone asks without a login: what a member tells everybody. client is logged
+	// anyone asks without a login: what a member says to everybody. client is logged
 	// in, where that is needed and was possible.
 	anyone, client *client.Client
 	auth           bool // is on
@@ -156,7 +156,7 @@ type member struct {
 	serves bool
 	after  time.Duration
 	why    string // it does not serve
-	// nameless: it did not tell who it is, for want of a login. It answers at the
+	// nameless: it did not say who it is, for want of a login. It answers at the
 	// address of this member.
 	nameless bool
 }

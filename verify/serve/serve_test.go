@@ -91,7 +91,7 @@ func TestPromise4WithoutCredentials(t *testing.T) {
 					}
 				}
 				says(t, "proved", report.Proved, "authentication is on, as in what was rebuilt")
-				// They do not even tell who they are.
+				// They do not even say who they are.
 				says(t, "unproved", report.Unproved, "that who answers as m1, m2, m3 is of the new cluster: ")
 			}
 			r.noTrace(t)
@@ -111,7 +111,7 @@ func (w *told) hear(one Waiting) {
 	w.all = append(w.all, one)
 }
 
-// One member of three down is told from two: the quorum serves, and the proof says
+// One member of three down is distinguished from two: the quorum serves, and the proof says
 // that it is incomplete and why; or there is none, and that is an error within its
 // bound. Before it is up, the wait says who is missing.
 func TestPromise4MembersDown(t *testing.T) {
@@ -333,7 +333,7 @@ func TestPromise4WhatIsWrong(t *testing.T) {
 	})
 }
 
-// An old member that runs on the address of a new one is told as what it is, and
+// An old member that runs on the address of a new one is reported as what it is, and
 // nothing of it counts.
 func TestPromise6OldMemberAnswers(t *testing.T) {
 	t.Parallel()

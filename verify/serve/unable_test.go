@@ -107,7 +107,7 @@ func TestPromise3WhatCannotBeTriedIsUnchecked(t *testing.T) {
 	})
 }
 
-// Promise 3: the machine's words are told from etcd's.
+// Promise 3: the machine's words are distinguished from etcd's.
 func TestPromise3WordsOfTheMachine(t *testing.T) {
 	for words, fault := range map[string]bool{
 		"write db: no space left on device":                       false,

@@ -28,7 +28,7 @@ const stranger = "requorum-proof"
 
 // wait ends when all members serve, or a quorum and the grace is over.
 func (p *proving) wait(ctx context.Context) error {
-	var quorum, told time.Time // since when a quorum serves; when the caller was told
+	var quorum, reported time.Time // since when a quorum serves; when the caller last heard
 	for {
 		missing := p.look(ctx)
 		now := time.Now()
@@ -38,8 +38,8 @@ func (p *proving) wait(ctx context.Context) error {
 		case !serving:
 			quorum, p.report.Quorum = time.Time{}, 0
 		}
-		if p.Waiting != nil && (now.Sub(told) >= reportEvery || len(missing) == 0) {
-			told = now
+		if p.Waiting != nil && (now.Sub(reported) >= reportEvery || len(missing) == 0) {
+			reported = now
 			p.Waiting(p.waiting(!quorum.IsZero(), missing))
 		}
 		switch waited := now.Sub(p.began); {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// benchFile makes a database of REQUORUM_BENCH_MIB MiB, 256 unless told
+// benchFile makes a database of REQUORUM_BENCH_MIB MiB, 256 unless set
 // otherwise, with values of 256 bytes to 4 KiB, a fifth of them changes of keys
 // that are there; or it is the one that REQUORUM_BENCH_DB names.
 func benchFile(b *testing.B) string {

@@ -73,7 +73,7 @@ type Options struct {
 	Manifest *snapshot.Manifest
 	// MaxFindings bounds Result.Findings; 0 is DefaultMaxFindings.
 	MaxFindings int
-	// Progress is told how many bytes were read, of how many; nil is nobody. It
+	// Progress is given how many bytes were read, of how many; nil is nobody. It
 	// is called by one goroutine at a time.
 	Progress func(done, total int64)
 }
@@ -89,7 +89,7 @@ type Result struct {
 	// HashKV is that of etcd at the newest revision. Where rows could not be
 	// read there is none, and Obtained says so.
 	HashKV snapshot.HashKV
-	// Known are all members that the database can tell of: those there are, those
+	// Known are all members that the database can name: those there are, those
 	// that were removed, and those in raft's configuration. It is nil where one of
 	// the three is not known: etcd 3.4 keeps no configuration.
 	Known []snapshot.ID

@@ -79,7 +79,7 @@ func (w *walker) root(id uint64) error {
 const leafKind = 0x02 // of a page's header
 
 // height is how many levels of branches there are from p on, which the first
-// page below it that can be read tells; 0 where none can.
+// page below it that can be read shows; 0 where none can.
 func (w *walker) height(p boltfile.Page, depth int) (int, error) {
 	if depth == maxDepth {
 		w.lost("", "the bucket's branches go on for %d levels: they go round in a circle", maxDepth)

@@ -60,7 +60,7 @@ type place struct {
 	log      bool
 }
 
-// placeOf tells it from the name of an object, or of a check's object.
+// placeOf reads it from the name of an object, or of a check's object.
 func placeOf(object string) place {
 	folder, rest, _ := strings.Cut(object, "/")
 	if folder == "timelines" {

@@ -38,7 +38,7 @@ func Write(ctx context.Context, repo *repository.Repository, run []Verdict) (uin
 	if err != nil {
 		return 0, err
 	}
-	host, _ := os.Hostname() // a host without a name has none to tell
+	host, _ := os.Hostname() // a host without a name has none to give
 	id := rand.Uint32()
 	for _, v := range run {
 		if v.Host == "" {
@@ -86,7 +86,7 @@ func put(ctx context.Context, repo *repository.Repository, name string, data []b
 	if !errors.Is(err, sinks.ErrExists) && !errors.Is(err, sinks.ErrUncertain) {
 		return err
 	}
-	// An answer that was lost may have been a success: what is there tells.
+	// An answer that was lost may have been a success: what is there shows it.
 	stored, errRead := repo.ReadBytes(ctx, name)
 	if errRead == nil && bytes.Equal(stored, data) {
 		return nil

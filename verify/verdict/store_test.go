@@ -326,7 +326,7 @@ func TestConcurrentWriters(t *testing.T) {
 			const each = 3
 			var wg sync.WaitGroup
 			var mu sync.Mutex
-			mine := map[string]uint64{} // what each writer was told
+			mine := map[string]uint64{} // what each writer was given
 			for i := range test.writers {
 				wg.Go(func() {
 					for j := range each {
@@ -350,7 +350,7 @@ func TestConcurrentWriters(t *testing.T) {
 			}
 			for _, e := range c.Entries {
 				if e.Sequence != mine[e.Verdict.Tool] {
-					t.Errorf("verdict %d is of %s, who was told %d", e.Sequence, e.Verdict.Tool, mine[e.Verdict.Tool])
+					t.Errorf("verdict %d is of %s, who was given %d", e.Sequence, e.Verdict.Tool, mine[e.Verdict.Tool])
 				}
 			}
 		})
@@ -358,7 +358,7 @@ func TestConcurrentWriters(t *testing.T) {
 }
 
 // An answer that was lost may have been a success: the verdict is there
-// once, or the writer is told.
+// once, or the writer hears of it.
 func TestLostAnswer(t *testing.T) {
 	for _, answer := range []error{sinks.ErrUncertain, sinks.ErrExists} {
 		s := sinktest.NewMemory()

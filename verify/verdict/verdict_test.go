@@ -29,7 +29,7 @@ func TestNewest(t *testing.T) {
 		of     *snapshot.Manifest
 		level  report.Level // the least
 		want   uint64       // the verdict's number; 0: none
-		best   string       // the level that Best tells, and Damaged
+		best   string       // the level that Best names, and Damaged
 		reason string
 	}{
 		{name: "nothing said", of: a, level: report.Checksum},

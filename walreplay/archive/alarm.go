@@ -28,7 +28,7 @@ const (
 	AlarmSpoolFull Alarm = "spool-full"
 	// AlarmGap: entries are missing, and a full snapshot is due.
 	AlarmGap Alarm = "gap"
-	// AlarmClock: the host's clock jumped. Marks of then tell wrong times.
+	// AlarmClock: the host's clock jumped. Marks of then show wrong times.
 	AlarmClock Alarm = "clock"
 	// AlarmRolledBack: the member's log is older than what it held before: its
 	// disk or machine was set back.

@@ -17,7 +17,7 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// A member that does not answer for long is told of once a minute, with the
+// A member that does not answer for long is logged once a minute, with the
 // reason in the alarm.
 func TestMemberDownDoesNotFloodTheLog(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
@@ -33,7 +33,7 @@ func TestMemberDownDoesNotFloodTheLog(t *testing.T) {
 		}
 		for _, alarm := range a.State().Alarms {
 			if alarm.Alarm == AlarmMember && !strings.Contains(alarm.Text, a.State().LastError) {
-				t.Errorf("the alarm does not tell why: %s", alarm.Text)
+				t.Errorf("the alarm does not say why: %s", alarm.Text)
 			}
 		}
 		a.stop()
@@ -137,7 +137,7 @@ func TestPromise4RepositoryFull(t *testing.T) {
 	})
 }
 
-// A clock that jumps is an alarm: marks tell wrong times.
+// A clock that jumps is an alarm: marks show wrong times.
 func TestClockJump(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		var ahead atomic.Int64

@@ -246,7 +246,7 @@ const (
 	// sameErrorEvery is how often the same error is logged: one that stays fails
 	// several times a second, and would fill a disk.
 	sameErrorEvery = time.Minute
-	// errorsKept bounds how many different ones are told apart.
+	// errorsKept bounds how many different ones are distinguished.
 	errorsKept = 64
 )
 
@@ -280,7 +280,7 @@ func (a *Archiver) failed(err error) {
 	}
 }
 
-// reportedError ends a session, and an alarm of its own tells it: it is not logged
+// reportedError ends a session, and an alarm of its own reports it: it is not logged
 // again, nor AlarmRestarted.
 type reportedError struct{ err error }
 
@@ -295,20 +295,20 @@ func (s *session) reported(err error) error {
 
 // restarted reports an error that ended a session.
 func (a *Archiver) restarted(err error, s *session) {
-	if told := (*reportedError)(nil); errors.As(err, &told) {
+	if reported := (*reportedError)(nil); errors.As(err, &reported) {
 		return
 	}
 	a.failed(err)
 	switch {
 	case a.calm == 0 || time.Since(s.began) > restartedFor:
 		a.calm = calmAtLeast
-	case s.ranWell: // which told nothing
+	case s.ranWell: // which showed nothing
 		a.calm = min(2*a.calm, restartedFor)
 	}
 	a.alarms.raise(AlarmRestarted, err.Error())
 }
 
-// unreadable raises that the member's log cannot be read, unless err tells
+// unreadable raises that the member's log cannot be read, unless err says
 // something else.
 func (s *session) unreadable(err error) error {
 	if fatal(err) || errors.Is(err, errAgain) || errors.Is(err, context.Canceled) {

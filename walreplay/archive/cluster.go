@@ -14,7 +14,7 @@ import (
 // Identity is of a member, and of its cluster.
 type Identity = walfile.Identity
 
-// Cluster answers what the files do not tell. None of it proposes anything: a
+// Cluster answers what the files do not show. None of it proposes anything: a
 // proposal would itself be an entry to archive, for ever.
 type Cluster interface {
 	// Status asks the member; an *IdentityError where somebody else answers.
@@ -100,7 +100,7 @@ func (m *members) Status(ctx context.Context, want Identity) (client.MemberStatu
 }
 
 // Reached implements Cluster. It takes the furthest of the members' answers
-// after the barrier: a member that got a leader's snapshot tells its applied
+// after the barrier: a member that got a leader's snapshot reports its applied
 // index and term wrong until it applied another entry (3.5 to 3.7 set them by
 // entries only).
 func (m *members) Reached(ctx context.Context, want Identity) (Reach, error) {

@@ -67,7 +67,7 @@ func (s *session) ask(ctx context.Context, now time.Time) {
 }
 
 // unmarked reports that entries wait to be stored and no observation of the last
-// one is kept yet: the log itself may have told that they are committed.
+// one is kept yet: the log itself may have shown that they are committed.
 func (s *session) unmarked() bool { return !s.queue.empty() && s.marked.index < s.queue.last() }
 
 // answered takes one answer. That of another member is an error: everything
@@ -209,7 +209,7 @@ type observation struct {
 	late        bool // the member is cut off, or far behind what is committed: the time is not that of the entry
 }
 
-// lateEntries is how far behind a member may be whose answers tell the time.
+// lateEntries is how far behind a member may be whose answers show the time.
 const lateEntries = 1000
 
 func observe(s client.MemberStatus, now time.Time, took time.Duration) observation {
@@ -217,7 +217,7 @@ func observe(s client.MemberStatus, now time.Time, took time.Duration) observati
 		late: s.Leader == 0 || s.RaftIndex > s.AppliedIndex+lateEntries}
 }
 
-// longestAnswer is how long an answer may take and still tell a time.
+// longestAnswer is how long an answer may take and still show a time.
 const longestAnswer = time.Second
 
 // mark is what the observation says about time.
@@ -234,7 +234,7 @@ func (o observation) mark() raftlog.Mark {
 //
 // Entries are released when the log, read on until it holds A, holds it with
 // exactly the term T (later records overwrite earlier ones at the same index: a
-// member may apply before it saves). What T tells then:
+// member may apply before it saves). What T shows then:
 //
 //   - T is of A: the log up to A is the committed one, by raft's log matching.
 //   - T is of a later entry: then no log holds A with T. The leader of T had the

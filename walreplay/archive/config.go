@@ -32,7 +32,7 @@ const (
 	// ones catch up faster, and have to fit into memory twice.
 	MaxSize = 8 << 20
 	_       = uint(segment.MaxRaw - MaxSize) // does not compile where a segment of MaxSize could not be stored
-	// DefaultAlive is how often a quiet cluster is told from a dead archiver.
+	// DefaultAlive is how often a quiet cluster is distinguished from a dead archiver.
 	DefaultAlive = time.Minute
 	// DefaultSpoolLimit is a day of a Kubernetes cluster, or an hour of a very
 	// busy one.
@@ -111,10 +111,10 @@ type Config struct {
 	// called again, every minute, until it returns nil; also by the next process
 	// that uses SpoolDir. May be nil.
 	OnGap func(context.Context, Gap) error
-	// Events is told of alarms that come and go; may be nil. It must not block.
+	// Events hears of alarms that come and go; may be nil. It must not block.
 	Events func(Event)
 	// Origin describes the timeline of a cluster that was restored, where that can be
-	// told: its Parent is set. May be nil.
+	// known: its Parent is set. May be nil.
 	Origin func(clusterID uint64) (repository.Timeline, bool)
 	Logger *slog.Logger // may be nil
 	Now    func() time.Time

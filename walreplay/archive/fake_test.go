@@ -36,7 +36,7 @@ type fakeMember struct {
 	first    uint64
 	recorded uint64
 	applied  uint64
-	term     uint64 // as Status tells it
+	term     uint64 // as Status reports it
 	revision int64
 	version  int    // of the file: grows when entries are overwritten
 	lowest   uint64 // index overwritten last

@@ -342,7 +342,7 @@ func (s *session) snapshotTaken(err error) {
 	if s.position.Gap == nil || *s.position.Gap != gap {
 		return
 	}
-	s.full, s.some = max(s.full, gap.First-1), true // at least there: the next look tells
+	s.full, s.some = max(s.full, gap.First-1), true // at least there: the next look shows it
 	if s.searching != nil {                         // it may have begun before
 		s.dropSearch()
 		s.searchAt = time.Time{}

@@ -580,7 +580,7 @@ func TestOnGapOnceAtATime(t *testing.T) {
 		before := m.opened
 		r.cluster.mu.Lock()
 		m.version++
-		m.lowest = m.last() // the log is told to be overwritten: the session ends
+		m.lowest = m.last() // the log is reported to be overwritten: the session ends
 		r.cluster.mu.Unlock()
 		r.load(60)
 		time.Sleep(10 * time.Minute)
@@ -621,7 +621,7 @@ func TestGapRecordOutlivesASession(t *testing.T) {
 		opened := m.opened
 		r.cluster.mu.Lock()
 		m.version++
-		m.lowest = m.last() // the log is told to be overwritten: the session ends
+		m.lowest = m.last() // the log is reported to be overwritten: the session ends
 		r.cluster.mu.Unlock()
 		r.waitFor("another session", time.Minute, func() bool { return m.opened > opened })
 		r.gone.refuse.Store(nil)

@@ -48,7 +48,7 @@ func (s *session) spoolHeld(ctx context.Context) error {
 			return nil
 		}
 		if err := s.read(context.WithoutCancel(ctx), time.Now()); err != nil || s.released == read {
-			return nil // why it cannot be read is known, or told by the next session
+			return nil // why it cannot be read is known, or reported by the next session
 		}
 	}
 }

@@ -22,9 +22,9 @@ func (a *running) ended(within time.Duration) error {
 }
 
 // Promise 1: every answer's member and cluster are compared with the log's, before
-// anything is stored, however much the log itself tells to be committed, and later.
+// anything is stored, however much the log itself shows to be committed, and later.
 // A cluster restored with the same names and token has members of the same IDs: its own
-// ID alone tells then. Who asks may find out by itself that the endpoints are another
+// ID alone shows it then. Who asks may find out by itself that the endpoints are another
 // member's: that is no member that does not answer.
 func TestPromise1AnotherMemberAnswers(t *testing.T) {
 	for name, change := range map[string]func(m *fakeMember){

@@ -82,7 +82,7 @@ func TestNoMarksForEntriesReadLate(t *testing.T) {
 	})
 }
 
-// A member that itself catches up, far behind what is committed, does not tell
+// A member that itself catches up, far behind what is committed, does not show
 // when its entries were: it gives no marks.
 func TestNoMarksOfAMemberThatCatchesUp(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
@@ -235,7 +235,7 @@ func TestRevisionIsReached(t *testing.T) {
 }
 
 // Design, Marks: an answer that took long, or of a member that is cut off or far
-// behind, does not tell when its index was reached. It makes no mark, neither of
+// behind, does not show when its index was reached. It makes no mark, neither of
 // its own nor as the last one before the index moved on.
 func TestMarksOfPromptAnswersOnly(t *testing.T) {
 	now := time.Now()
@@ -328,7 +328,7 @@ func TestMarks(t *testing.T) {
 	})
 }
 
-// An alive mark a minute while idle, so that the repository alone tells a quiet
+// An alive mark a minute while idle, so that the repository alone distinguishes a quiet
 // cluster from a dead archiver; spooled while the repository is away.
 func TestAliveMarks(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {

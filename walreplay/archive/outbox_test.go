@@ -106,7 +106,7 @@ func TestPromise2SpoolAfterAnothersChainStart(t *testing.T) {
 func TestPromise2SpoolOfAnotherChain(t *testing.T) {
 	t.Run("purged", func(t *testing.T) { spoolOfAnotherChain(t, true, false) })
 	t.Run("purged, and the spool's beginning is lost", func(t *testing.T) { spoolOfAnotherChain(t, true, true) })
-	// What the log still tells goes on, also through another outage.
+	// What the log still shows goes on, also through another outage.
 	t.Run("not purged", func(t *testing.T) { spoolOfAnotherChain(t, false, false) })
 }
 
@@ -245,7 +245,7 @@ func TestPromise2SpoolBehindADamagedOne(t *testing.T) {
 				t.Errorf("in no segment: %d, and %d to %d were damaged", gone, hit.FirstIndex, hit.LastIndex)
 			}
 			if len(b.State().Gaps) == 0 {
-				t.Error("no gap is told")
+				t.Error("no gap is reported")
 			}
 		})
 	}

@@ -194,7 +194,7 @@ func (s *session) openRepository(ctx context.Context) (*repository.Repository, e
 	if err != nil {
 		return nil, fmt.Errorf("the repository that was archived to is not there: %w; is its file system mounted? If it was given up on purpose, choose another --spool-dir", err)
 	}
-	// Without a marker, which its Damage tells, there is no ID to compare.
+	// Without a marker, which its Damage reports, there is no ID to compare.
 	if repo.ID() != "" && repo.ID() != known.Repository {
 		return nil, fmt.Errorf("%s holds another repository (%s) than the one that was archived to (%s): is another file system mounted there? If it was replaced on purpose, choose another --spool-dir", sink, repo.ID(), known.Repository)
 	}

@@ -56,7 +56,7 @@ func (s sharedSink) Abilities(context.Context) (sinks.Abilities, error) {
 }
 
 // Promise 4: where no conditional put decides between writers, an archiver
-// refuses to write at all, unless it was told to be the only one. The error says
+// refuses to write at all, unless it was said to be the only one. The error says
 // what to do.
 func TestPromise4NoConditionalPuts(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {

@@ -358,7 +358,7 @@ func (s *session) identify(ctx context.Context) error {
 		return err
 	}
 	s.identified = false
-	return nil // why it does not answer, the loop tells
+	return nil // why it does not answer, the loop reports
 }
 
 // unstarted reports a member that a restore or a recovery built, and that does not

@@ -29,7 +29,7 @@ func (e *SupersededError) Error() string {
 // choose finds the cluster's timeline: of those of its ID, from the newest on,
 // the one whose archived end the member's committed log holds. One that the log
 // contradicts, or that the cluster is behind of, is another history. Where
-// several cannot be told from each other for want of entries, the newest is
+// several cannot be distinguished from each other for want of entries, the newest is
 // taken, and continuity is unproven. Where none is left a new one is opened.
 func (s *session) choose(ctx context.Context) error {
 	var ids []repository.TimelineID
@@ -324,7 +324,7 @@ func (s *session) openFirst(ctx context.Context) error {
 	return errAgain
 }
 
-// memberNames are the names in the cluster's member list, where a quorum tells.
+// memberNames are the names in the cluster's member list, where a quorum answers.
 func (s *session) memberNames(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
@@ -487,7 +487,7 @@ func (s *session) try(ctx context.Context, t *matchCheck) (verdict, error) {
 			continue
 		}
 		// The whole log is read, and ends before the archive does.
-		// Other members may tell how far the cluster is where this one does not
+		// Other members may say how far the cluster is where this one does not
 		// answer: one that was set back serves only once it has caught up.
 		if (s.applied < t.end.LastIndex || !s.failing.IsZero()) && time.Since(judged) > judgePolls*s.Poll {
 			judged = time.Now()
@@ -517,7 +517,7 @@ func (s *session) try(ctx context.Context, t *matchCheck) (verdict, error) {
 const judgePolls = 4
 
 // judge asks the cluster, with its quorum, how far it is. Where no quorum can
-// tell, nothing is decided.
+// answer, nothing is decided.
 func (s *session) judge(ctx context.Context, t *matchCheck) (verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()

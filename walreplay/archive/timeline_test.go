@@ -102,7 +102,7 @@ func TestPromise6ClusterInAnEarlierTerm(t *testing.T) {
 		a.stop()
 		old := m.entries
 		r.rewind(20, 3)
-		m.down = true // it lags: its own log does not tell
+		m.down = true // it lags: its own log does not show it
 		r.load(10)
 		m.down = false
 		if reach, err := (asked{m}).Reached(context.Background(), m.id); err != nil || reach.Index < 40 || reach.Term >= 7 {
@@ -171,7 +171,7 @@ func TestPromise6DamageBeforeTheBranch(t *testing.T) {
 	})
 }
 
-// Terms alone do not tell: a history that restarted can come to the same term
+// Terms alone do not show it: a history that restarted can come to the same term
 // at the same index. Entries are compared, also where the log holds only a part
 // of the last segment.
 func TestPromise6SameTermOtherEntries(t *testing.T) {
@@ -482,7 +482,7 @@ func TestPromise6FirstDescriptor(t *testing.T) {
 }
 
 // A machine that was set back was so with all that its archiver remembered. That
-// the archive ends with a segment of this very member tells it all the same.
+// the archive ends with a segment of this very member shows it all the same.
 func TestRolledBackWithItsArchiver(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		a := r.archived(10)
@@ -562,7 +562,7 @@ func TestPromise6IdleBranchIsKept(t *testing.T) {
 	})
 }
 
-// A disk that was set back is told also where another member's archiver wrote.
+// A disk that was set back is reported also where another member's archiver wrote.
 func TestRolledBackFollower(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		a := r.start(0)

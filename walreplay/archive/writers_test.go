@@ -379,13 +379,13 @@ func TestDamagedHeaderIsPassed(t *testing.T) {
 				r.waitArchived(b, last, 2*time.Minute)
 			}
 			r.sameAs(1, r.cluster.members[0].entries)
-			told := false
+			named := false
 			for _, b := range all {
 				for _, alarm := range b.State().Alarms {
-					told = told || alarm.Alarm == AlarmDamaged && strings.Contains(alarm.Text, name)
+					named = named || alarm.Alarm == AlarmDamaged && strings.Contains(alarm.Text, name)
 				}
 			}
-			if !told {
+			if !named {
 				t.Errorf("no alarm names %s", name)
 			}
 		})

@@ -72,7 +72,7 @@ type Bulk struct {
 	undoTerm    uint64
 
 	hash        snapshot.HashKV // of what Close has written
-	interrupted func() error    // tells that Close is to end
+	interrupted func() error    // says that Close is to end
 	failed      error           // why nothing more can be applied
 	keep        bool            // whether Close writes
 	closed      bool
@@ -330,7 +330,7 @@ func (b *Bulk) Applied() (index, term uint64) { return b.applied, b.term }
 // Revision is the newest one.
 func (b *Bulk) Revision() int64 { return b.revision }
 
-// Has tells whether a key from key on, and before end, has a value; of a nil end, key
+// Has reports whether a key from key on, and before end, has a value; of a nil end, key
 // itself.
 func (b *Bulk) Has(_ context.Context, key, end []byte) (has bool, err error) {
 	if b.closed {
@@ -463,7 +463,7 @@ func (b *Bulk) execute(d *decoded) (err error) {
 // noLeases has etcd's check of permissions leave the leases to whoever knows them.
 var noLeases = &lease.FakeLessor{}
 
-// permitted tells whether the member permitted a request about keys or leases to the user who made it.
+// permitted reports whether the member permitted a request about keys or leases to the user who made it.
 // Other requests are checked by who applies them.
 func (b *Bulk) permitted(d *decoded) bool {
 	if d.operation.kind == putOperation && !d.named {
@@ -495,7 +495,7 @@ func (b *Bulk) leasesPermitted(who *auth.AuthInfo, t *pb.TxnRequest) bool {
 	})
 }
 
-// leasePermitted tells whether a user may write each key of a lease, or is an administrator
+// leasePermitted reports whether a user may write each key of a lease, or is an administrator
 // where that is enough.
 func (b *Bulk) leasePermitted(who *auth.AuthInfo, id int64, byKey bool) bool {
 	l := b.leases[id]
@@ -520,7 +520,7 @@ func (b *Bulk) others(d *decoded) error {
 	return nil
 }
 
-// live tells whether a key has a value.
+// live reports whether a key has a value.
 func (b *Bulk) live(key []byte) bool {
 	n, ok := b.index.find(key)
 	return ok && b.index.keys[n].live()
@@ -533,7 +533,7 @@ func (b *Bulk) read(n uint32) keyValue {
 	return kv
 }
 
-// putAllowed tells whether the member took the put: its lease must be there, and its key
+// putAllowed reports whether the member took the put: its lease must be there, and its key
 // where that is to keep something.
 func (b *Bulk) putAllowed(o *operation) bool {
 	p := &o.put
@@ -582,7 +582,7 @@ func (b *Bulk) put(key []byte, p *put) error {
 	return nil
 }
 
-// changed tells whether the current entry changed a key.
+// changed reports whether the current entry changed a key.
 func (b *Bulk) changed(n uint32) bool {
 	return slices.ContainsFunc(b.undo, func(u undone) bool { return u.n == n })
 }
@@ -723,7 +723,7 @@ func (b *Bulk) compare(t *transaction, path []bool) []bool {
 	return path
 }
 
-// holds tells whether a comparison does, for all keys that it is about.
+// holds reports whether a comparison does, for all keys that it is about.
 func (b *Bulk) holds(c *comparison) bool {
 	all := b.inRange(c.key, c.end)
 	if len(all) == 0 {
@@ -764,7 +764,7 @@ func (c *comparison) compared(kv *keyValue) bool {
 	}
 }
 
-// txnAllowed tells whether the member executed the transaction, and how many outcomes of path those in it took.
+// txnAllowed reports whether the member executed the transaction, and how many outcomes of path those in it took.
 func (b *Bulk) txnAllowed(t *transaction, path []bool) (inner int, ok bool) {
 	all := t.chosen(path[0])
 	for i := range all {

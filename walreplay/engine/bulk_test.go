@@ -155,7 +155,7 @@ func newRandomLog(t testing.TB, seed uint64) randomLog {
 	return l
 }
 
-// compare replays the log with both engines. It tells why Bulk did not.
+// compare replays the log with both engines. It reports why Bulk did not.
 func (l randomLog) compare(t testing.TB) (refused error) {
 	t.Helper()
 	base := empty(t)

@@ -38,7 +38,7 @@ func newKeyIndex(r *rows) *keyIndex {
 	return &keyIndex{rows: r, seed: maphash.MakeSeed(), slots: make([]uint32, firstSlots)}
 }
 
-// live tells whether the key has a value.
+// live reports whether the key has a value.
 func (k indexed) live() bool { return k.at != noRow && k.at&isDeleted == 0 }
 
 // key is that of the row, which may be a deletion.

@@ -34,7 +34,7 @@ type decoded struct {
 	err       error // why it cannot be applied
 }
 
-// decode never fails: what is wrong is told when the entry is applied, after all
+// decode never fails: what is wrong is reported when the entry is applied, after all
 // that come before it.
 func decode(e raftlog.Entry) *decoded {
 	d := &decoded{entry: e}
@@ -125,7 +125,7 @@ func (d *decoded) byProtobuf() *pb.InternalRaftRequest {
 	return d.request
 }
 
-// readsOnly tells requests that change nothing, as members know them when
+// readsOnly reports whether a request changes nothing, as members know it when
 // nobody waits for the answer. Authenticate makes a token, which no database
 // holds, and takes the time of a password hash.
 func readsOnly(r *pb.InternalRaftRequest) bool {
@@ -262,7 +262,7 @@ const (
 	KindUnknown      = "unknown"
 )
 
-// operationKinds are those of v3 that are told without a look at requestKinds.
+// operationKinds are those of v3 that are known without a look at requestKinds.
 var operationKinds = map[operationKind]string{putOperation: "put", deleteOperation: "delete-range", txnOperation: "txn"}
 
 // Kind says what an entry is, for messages and for counting. It looks at the
@@ -319,17 +319,17 @@ const (
 	lastV2Field protowire.Number = 17 // of Request
 )
 
-// outside is what the outermost fields of a request tell.
+// outside is what the outermost fields of a request say.
 type outside struct {
 	request protowire.Number // which field is the request; 0 when it is a v2 one
 	v2      []byte           // a v2 request's bytes; nil when it is none
 }
 
-// lookAt tells the three forms apart that the data of an entry has: an
+// lookAt distinguishes the three forms that the data of an entry has: an
 // InternalRaftRequest with a v3 request, one with a v2 request in field 2, and
 // a bare v2 Request.
 //
-// The bare one cannot be told by whether it parses as InternalRaftRequest: some
+// The bare one cannot be recognized by whether it parses as InternalRaftRequest: some
 // do, with an empty put among them. But it always has numbers (such as field 5)
 // where InternalRaftRequest has messages only.
 func lookAt(data []byte) (outside, error) {

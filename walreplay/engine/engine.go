@@ -50,12 +50,12 @@
 //   - what was permitted or refused by a member older than 3.5.33, 3.6.14 or 3.7.1
 //     with authentication on or no space left, and by its rules only: see
 //     Options.SourceVersion. A log of members of several such versions (a rolling
-//     upgrade) cannot be told apart, nor could the members agree on it.
+//     upgrade) cannot be distinguished, nor could the members agree on it.
 //   - whether a member is a learner, in the bucket members, once its peer URLs were
 //     changed: 3.6 up to 3.6.11 forgot that there (confState has it).
 //   - the v2 store of 3.5, which is not in the database: of v2 requests
 //     only those are applied that change the database too, which are a member's
-//     attributes and the cluster's version. Kind tells the others ("v2-put" and
+//     attributes and the cluster's version. Kind names the others ("v2-put" and
 //     so on) for who wants to know.
 //
 // # Memory and speed

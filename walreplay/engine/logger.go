@@ -31,7 +31,7 @@ func isHistory(message string) bool {
 
 // newLogger is what etcd's parts log to: warnings and errors go to logger, and
 // where etcd would end the process it panics with an error instead. A goroutine
-// of etcd's own is ended, and background told why.
+// of etcd's own is ended, and background hears why.
 func newLogger(logger *slog.Logger, background func(error)) *zap.Logger {
 	core := zapcore.NewNopCore()
 	if logger != nil {

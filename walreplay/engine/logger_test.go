@@ -24,10 +24,10 @@ func TestRefusedRequestsAreNoWarning(t *testing.T) {
 		role := &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "reader"}}
 		grant := &pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "alice", Role: "reader"}}
 		applyAll(t, e, logOf(t, 3, role, grant, grant))
-		if told := strings.Contains(out.String(), "ignored grant role"); told != (level == slog.LevelDebug) {
+		if logged := strings.Contains(out.String(), "ignored grant role"); logged != (level == slog.LevelDebug) {
 			t.Errorf("at level %s, of a role that was granted twice: %s", level, out.String())
 		}
-		if told := strings.Contains(out.String(), applyFailed); told != (level == slog.LevelDebug) || strings.Contains(out.String(), "level=WARN") {
+		if logged := strings.Contains(out.String(), applyFailed); logged != (level == slog.LevelDebug) || strings.Contains(out.String(), "level=WARN") {
 			t.Errorf("at level %s: %s", level, out.String())
 		}
 		newLogger(logger, nil).Warn("something else")

@@ -101,7 +101,7 @@ func TestPromise2RefusesWhatItDoesNotKnow(t *testing.T) {
 				t.Error("committing after that succeeds")
 			}
 			if index, _ := e.Applied(); index != 1 || e.Revision() != 2 {
-				t.Errorf("it tells index %d and revision %d, want those of the file", index, e.Revision())
+				t.Errorf("it reports index %d and revision %d, want those of the file", index, e.Revision())
 			}
 			require.NoError(t, e.Close())
 			expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1"))))
@@ -130,7 +130,7 @@ func TestPanicOfACompaction(t *testing.T) {
 	case err := <-done:
 		require.ErrorContains(t, err, "a page is damaged")
 	case <-time.After(time.Minute):
-		t.Fatal("nobody was told")
+		t.Fatal("nobody heard of it")
 	}
 }
 

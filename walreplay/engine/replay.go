@@ -54,7 +54,7 @@ type Engine struct {
 	lastWords  error         // and why; to be read once broken is closed
 }
 
-// position is what an engine tells of itself.
+// position is what an engine reports of itself.
 type position struct {
 	applied, term       uint64
 	revision, compacted int64

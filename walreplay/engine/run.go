@@ -57,7 +57,7 @@ type Replayer interface {
 	Applied() (index, term uint64)
 	// Revision is the newest one.
 	Revision() int64
-	// Has tells whether there is a key with a value, in a range.
+	// Has reports whether there is a key with a value, in a range.
 	Has(ctx context.Context, key, end []byte) (bool, error)
 	// Commit makes sure that Rollback takes back no more than the entry that comes.
 	Commit() error
@@ -320,7 +320,7 @@ func (c Change) Before(key []byte, withValue bool) (*mvccpb.KeyValue, error) {
 	return r.KVs[0], nil
 }
 
-// watch tells of what the newest revision put or deleted. It looks at what was
+// watch reports what the newest revision put or deleted. It looks at what was
 // written, so keys count that went with their lease or in a range, and requests
 // that were refused do not.
 func (r *Engine) watch(index uint64, see func(Change) error) (err error) {

@@ -137,7 +137,7 @@ func TestWatch(t *testing.T) {
 				r.sub = got[n-1].sub + 1
 			}
 			if got = append(got, r); revisions[c.Index] != c.Revision {
-				t.Errorf("revision %d is told to be of entry %d, which leads to %d", c.Revision, c.Index, revisions[c.Index])
+				t.Errorf("revision %d is reported to be of entry %d, which leads to %d", c.Revision, c.Index, revisions[c.Index])
 			}
 			return nil
 		}})
@@ -154,7 +154,7 @@ func TestWatch(t *testing.T) {
 }
 
 // Keys that go with their lease or in a range count; refused requests do not. What a
-// change tells of keys before it is exact, also right behind a compaction.
+// change says of keys before it is exact, also right behind a compaction.
 func TestWatchSeesDeletions(t *testing.T) {
 	leased := putOf("a", "1")
 	leased.Put.Lease = 5

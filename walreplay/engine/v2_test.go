@@ -42,7 +42,7 @@ func wrapped(v2 []byte) []byte {
 }
 
 // Requests of the v2 API: those that reach the database are applied, in both
-// forms; the others are told apart, and change nothing.
+// forms; the others are distinguished, and change nothing.
 func TestV2Requests(t *testing.T) {
 	const attributes = "/0/members/1/attributes"
 	for _, form := range []struct {

@@ -1,5 +1,5 @@
 // Package raftlog is the raft log as an archive keeps it: canonical entries,
-// the chain over them, and marks that tell when an index had been applied.
+// the chain over them, and marks that say when an index had been applied.
 //
 // It promises:
 //

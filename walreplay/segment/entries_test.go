@@ -294,7 +294,7 @@ func TestPromise6ChainStartWithoutOverlapIsABreak(t *testing.T) {
 	if !errors.As(err, &missing) || missing.First != 100 {
 		t.Errorf("got %v", err)
 	}
-	// By names alone it can be told, too.
+	// By names alone it is known, too.
 	byNames, err := OpenNames(t.Context(), l.repo, testTimeline, nil)
 	require.NoError(t, err)
 	require.Equal(t, l.Coverage(), byNames.Coverage())

@@ -52,7 +52,7 @@ func (e *MissingError) Error() string {
 func (e *MissingError) Unwrap() error { return e.Err }
 
 // ForkError says that two segments of one timeline hold different histories.
-// Which of them the cluster served, their bytes cannot tell.
+// Which of them the cluster served, their bytes cannot show.
 type ForkError struct {
 	Timeline repository.TimelineID
 	Index    uint64    // the first one at which they are known to differ

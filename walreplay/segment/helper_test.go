@@ -29,7 +29,7 @@ var testTimeline = repository.TimelineID{ClusterID: 0xcdf818194e3a8c32, N: 1}
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // entriesOf makes the entries of one history, the same for every call: history
-// tells one from another.
+// distinguishes one from another.
 func entriesOf(history string, first, last uint64) []raftlog.Entry {
 	var all []raftlog.Entry
 	for i := first; i <= last; i++ {

@@ -28,7 +28,7 @@ type Log struct {
 	source     sinks.Sink // of segments: the repository's, or what was read of it
 	timeline   repository.TimelineID
 	identities []age.Identity
-	byNames    bool // headers are read only where names do not tell enough; under refreshing
+	byNames    bool // headers are read only where names do not show enough; under refreshing
 	replaced   bool // byNames, and merged segments were left out; under refreshing
 
 	refreshing sync.Mutex
@@ -373,7 +373,7 @@ func (l *Log) Timeline() repository.TimelineID { return l.timeline }
 
 // Headers are those of the segments that OpenLog describes, where they are good,
 // ordered by first index, then last. Of a log that OpenNames opened, those that were
-// not read have no Format, and only what names and neighbours tell: level, first and
+// not read have no Format, and only what names and neighbours show: level, first and
 // last index, the stored size, and an estimate of the raw one.
 func (l *Log) Headers() []Header { return slices.Clone(l.current().segments) }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// Heartbeat is a mark that is an object of its own. It tells a quiet cluster from
+// Heartbeat is a mark that is an object of its own. It distinguishes a quiet cluster from
 // a dead archiver.
 type Heartbeat struct {
 	Format   int                   `json:"format"`
@@ -27,7 +27,7 @@ type Heartbeat struct {
 
 // CheckpointHash is a live HashKV: the cheapest proof that a replay is what the cluster
 // served. It is of the key space from CompactedRevision to HashRevision; at
-// which raft index, it does not tell.
+// which raft index, it does not say.
 type CheckpointHash struct {
 	Hash              uint32 `json:"hash"`
 	HashRevision      int64  `json:"hash_revision"`
@@ -165,7 +165,7 @@ func (l *Log) marksOr(ctx context.Context, h Header, relist bool) ([]raftlog.Mar
 // mark of the segments before the one that holds it and the first mark of the
 // segments behind it. Those of segments come in the order of these, then the alive
 // marks; a mark that several segments hold comes as often. Damaged ones are passed
-// over, and told by Damaged then. The error is the last that is yielded.
+// over, and reported by Damaged then. The error is the last that is yielded.
 func (l *Log) MarksAround(ctx context.Context, index uint64) iter.Seq2[raftlog.Mark, error] {
 	return func(yield func(raftlog.Mark, error) bool) {
 		var near []raftlog.Mark
@@ -322,7 +322,7 @@ func isHigh(m raftlog.Mark, best *raftlog.Mark) bool {
 	return best == nil || cmp.Or(cmp.Compare(m.Index, best.Index), m.Time.Compare(best.Time)) < 0
 }
 
-// atAlive betters both by alive marks. Names tell index and time, so only what
+// atAlive betters both by alive marks. Names show index and time, so only what
 // is chosen is read.
 func (l *Log) atAlive(ctx context.Context, v *view, t time.Time, low, high *raftlog.Mark) (*raftlog.Mark, *raftlog.Mark, error) {
 	alive := slices.Clone(v.alive)

@@ -14,7 +14,7 @@ package segment
 //  3. The end of the archive stays as it is: the newest segment of an archiver
 //     is neither merged nor removed.
 //  4. Gaps, chain starts and overlaps stay boundaries: no merged segment spans one.
-//  5. Of alive marks that tell the same (a member was still at an index) the
+//  5. Of alive marks that say the same (a member was still at an index) the
 //     first and the last stay, and those with a checkpoint hash.
 //  6. It may be killed at any point and run any number of times, by any number
 //     of hosts at once. That one of them does, the lease of an agent's jobs and

@@ -32,7 +32,7 @@ var rules = []rule{
 	{level: 3, age: 30 * 24 * time.Hour, least: 2},
 }
 
-// listing is what names tell of the log.
+// listing is what names show of the log.
 type listing struct {
 	// now is the latest time that the sink gave to any of it, so the sink's own
 	// clock says that it is at least this late.
@@ -78,16 +78,16 @@ func (l *listing) isEnd(s repository.Segment) bool {
 }
 
 // sources are the segments below a level that are not in a merged one yet, as
-// far as names tell, the end of the archive apart.
+// far as names show, the end of the archive apart.
 func (l *listing) sources(r rule) []repository.Segment {
 	below := l.levels[r.level-1]
 	var found []repository.Segment
 	for i, s := range below {
 		last := s.Last
 		if s.Level == 0 {
-			// Its name does not tell. It ends before the next one begins, or
+			// Its name does not show it. It ends before the next one begins, or
 			// overlaps it; where there is a hole behind it it may reach into that,
-			// so only its header tells.
+			// so only its header shows it.
 			last = s.First
 			if i+1 < len(below) {
 				last = max(last, below[i+1].First-1)
@@ -120,7 +120,7 @@ func (l *listing) holders(level int, first, last uint64) []repository.Segment {
 	return found
 }
 
-// due reports whether there is work, or may be as far as names tell.
+// due reports whether there is work, or may be as far as names show.
 func (m *Merger) due(l *listing) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool {
 		sources := l.sources(r)
@@ -245,7 +245,7 @@ func (m *Merger) known(segments []repository.Segment) (items []*item, all bool) 
 
 // plan forms the runs that are to be merged now.
 func (m *Merger) plan(l *listing, r rule, items []*item) [][]*item {
-	// Names did not tell where those of level 0 end; now it is known.
+	// Names did not show where those of level 0 end; now it is known.
 	items = slices.DeleteFunc(items, func(i *item) bool { return len(l.holders(r.level, i.FirstIndex, i.LastIndex)) > 0 })
 	return plan(items, r, m.Target, func(i *item) bool { return l.old(i.listed, r.age) })
 }

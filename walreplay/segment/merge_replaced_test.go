@@ -92,7 +92,7 @@ func TestPromise1MergedIsReadBack(t *testing.T) {
 }
 
 // Promise 6: a whole segment of another history under the name of the merged one
-// is told, and stays: whose the right one is nobody knows here.
+// is reported, and stays: whose the right one is nobody knows here.
 func TestPromise6MergedNameOfAnotherHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
@@ -159,7 +159,7 @@ func TestPromise2NamesReplaceNothing(t *testing.T) {
 }
 
 // Design, Names: what is superseded goes no sooner than 24 hours after it came
-// itself: whoever stored it late may just have been told so.
+// itself: whoever stored it late may just have heard so.
 func TestPromise2LateSourceStaysADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
@@ -199,7 +199,7 @@ func TestPromise2AgesAreTheSinksOwn(t *testing.T) {
 		if r := a.merge(m); len(r.Merged) != 1 {
 			t.Fatalf("%+v", r)
 		}
-		time.Sleep(48 * time.Hour) // by this clock; the sink told no later time
+		time.Sleep(48 * time.Hour) // by this clock; the sink gave no later time
 		if r := a.merge(m); len(a.sink.deleted) != 0 {
 			t.Fatalf("%d went: %+v", len(a.sink.deleted), r)
 		}
@@ -325,7 +325,7 @@ func TestPromise2RenewedSource(t *testing.T) {
 	}
 }
 
-// Also where the other object is as large: when it was stored tells it from the first one.
+// Also where the other object is as large: when it was stored distinguishes it from the first one.
 func TestPromise2RenewedSourceOfTheSameSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)

@@ -282,7 +282,7 @@ func (m *Merger) listMarks(ctx context.Context, l *listing) error {
 }
 
 // repeated are the alive marks between the first and the last one of the same
-// member and index, and old enough: what they tell, those two tell as well.
+// member and index, and old enough: what they say, those two say as well.
 func (m *Merger) repeated(l *listing) []mark {
 	type place struct{ index, member uint64 }
 	first, last := map[place]int{}, map[place]int{}
@@ -303,7 +303,7 @@ func (m *Merger) repeated(l *listing) []mark {
 	return found
 }
 
-// removeRepeated removes marks that tell nothing new. One with a checkpoint hash stays.
+// removeRepeated removes marks that say nothing new. One with a checkpoint hash stays.
 func (m *Merger) removeRepeated(ctx context.Context, l *listing, r *MergeReport) error {
 	var mu sync.Mutex
 	group, groupCtx := errgroup.WithContext(ctx)

@@ -309,7 +309,7 @@ func TestMergeEncrypted(t *testing.T) {
 	})
 }
 
-// A lock and a missing right keep what is superseded; both are told, and
+// A lock and a missing right keep what is superseded; both are reported, and
 // neither keeps the rest from being merged.
 func TestLockedAndDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,19 +17,19 @@ import (
 	"github.com/requorum/requorum/snapshot"
 )
 
-// OpenNames is OpenLog from the listing, where the names tell the log's shape:
+// OpenNames is OpenLog from the listing, where the names show the log's shape:
 // segments that follow each other, of one chain. Of each part without a hole only
 // the last headers are read, and others when they are asked for, so that requests
 // do not grow with what is stored. A header in the middle that is damaged shows
 // when it is read.
 //
-// Where names do not tell enough, or reading shows something else than they did,
+// Where names do not show enough, or reading shows something else than they did,
 // the log becomes what OpenLog opens.
 func OpenNames(ctx context.Context, repo *repository.Repository, t repository.TimelineID, encrypted *snapshot.Manifest, identities ...age.Identity) (*Log, error) {
 	return (&Log{repo: repo, timeline: t, since: encrypted, identities: identities, byNames: true}).open(ctx)
 }
 
-// ErrNotAsNamed says that a segment is not what its name and its neighbours' told.
+// ErrNotAsNamed says that a segment is not what its name and its neighbours' said.
 var ErrNotAsNamed = errors.New("the log is not what its names say")
 
 // HidesReplaced says that a log which OpenNames opened leaves merged segments out that
@@ -40,18 +40,18 @@ func (l *Log) HidesReplaced() bool {
 	return l.byNames && l.replaced
 }
 
-// isRead tells a header that was read from one of which only the name and the size
+// isRead distinguishes a header that was read from one of which only the name and the size
 // are known.
 func (h Header) isRead() bool { return h.Format != 0 }
 
-// fromName is what a listing tells of a segment that ends at last.
+// fromName is what a listing shows of a segment that ends at last.
 func fromName(s repository.Segment, last uint64) Header {
 	h := Header{Timeline: s.Timeline, Level: s.Level, FirstIndex: s.First, LastIndex: last, Previous: s.Previous, ChainStart: s.Start}
 	h.Object.StoredSize = s.Object.Size - HeaderSize
 	return h
 }
 
-// relistNames makes a view from names; nil where they do not tell enough. Under
+// relistNames makes a view from names; nil where they do not show enough. Under
 // refreshing.
 func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*view, error) {
 	all := merged
@@ -73,7 +73,7 @@ func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*vi
 	objects := map[string]repository.Segment{}
 	for i, s := range slices.Concat(merged, small) {
 		if s.Object.Size <= HeaderSize {
-			return nil, nil // cut short: that is damage, which the headers' reading tells
+			return nil, nil // cut short: that is damage, which the headers' reading shows
 		}
 		objects[s.String()] = s
 		last := s.Last
@@ -100,7 +100,7 @@ func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*vi
 	slices.SortFunc(v.segments, func(a, b Header) int { return cmp.Compare(a.FirstIndex, b.FirstIndex) })
 	for i := range v.segments[min(1, len(v.segments)):] {
 		if v.segments[i].LastIndex >= v.segments[i+1].FirstIndex {
-			return nil, nil // they overlap: only the headers tell which belong together
+			return nil, nil // they overlap: only the headers show which belong together
 		}
 	}
 	if usable, err := l.readEnds(ctx, v, objects); err != nil || !usable {
@@ -112,7 +112,7 @@ func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*vi
 		}
 	}
 	if slices.ContainsFunc(v.segments, l.isPlain) {
-		return nil, nil // only the headers tell what is left of the log without them
+		return nil, nil // only the headers show what is left of the log without them
 	}
 	l.headers = map[string]listed{}
 	for _, h := range v.segments {
@@ -129,7 +129,7 @@ func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*vi
 const foreignTried = 16
 
 // endsOf are segments of level 0 without the foreign ones at their ends, and the headers
-// of those whose names do not tell where they end, or whether the chain begins anew there.
+// of those whose names do not show where they end, or whether the chain begins anew there.
 func (l *Log) endsOf(ctx context.Context, small []repository.Segment) ([]repository.Segment, map[string]listed, error) {
 	for tried := 0; ; tried++ {
 		var ends []repository.Segment
@@ -277,7 +277,7 @@ func (l *Log) describe(ctx context.Context, listed []Header) ([]Header, error) {
 	return all, group.Wait()
 }
 
-// look lets see look at a view, once more with all headers where names told
+// look lets see look at a view, once more with all headers where names said
 // something else than what is there.
 func (l *Log) look(ctx context.Context, see func(*view) error) error {
 	v := l.current()
@@ -505,7 +505,7 @@ func listSmall(ctx context.Context, repo *repository.Repository, t repository.Ti
 }
 
 // lastByName is the last entry that a segment of level 0 may hold. Its name does not
-// tell, but where the one that is listed behind it goes on from it, it ends before that.
+// show it, but where the one that is listed behind it goes on from it, it ends before that.
 func lastByName(all []repository.Segment, i int) uint64 {
 	s := all[i]
 	twice := i > 0 && all[i-1].First == s.First || i+1 < len(all) && all[i+1].First == s.First

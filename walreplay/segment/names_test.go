@@ -41,7 +41,7 @@ func longLog(merged, small int) []piece {
 	return all
 }
 
-// What names tell is what all headers tell, and takes a bounded number of reads.
+// What names show is what all headers show, and takes a bounded number of reads.
 func TestNamesTellWhatHeadersTell(t *testing.T) {
 	for _, c := range []struct{ merged, small int }{{0, 1}, {0, 200}, {3, 1}, {200, 1}, {200, 300}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestNamesThatDoNotTell(t *testing.T) {
 	for name, c := range map[string]struct {
 		pieces  []piece
 		damaged int // position; 0: none
-		spans   int // as names tell
+		spans   int // as names show
 		ends    uint64
 	}{
 		"a merged one of another chain after it": {append(longLog(40, 0), piece{"a", 1601, 1601, 1640, 1, nil, 0}), 0, 2, 0},
@@ -151,7 +151,7 @@ func TestNamesThatDoNotTell(t *testing.T) {
 			l, err := OpenNames(t.Context(), l.repo, testTimeline, nil)
 			require.NoError(t, err)
 			if n := len(l.Coverage()); n != c.spans {
-				t.Errorf("names tell of %d spans", n)
+				t.Errorf("names show %d spans", n)
 			}
 			last := c.pieces[len(c.pieces)-1].last
 			got, err := collect(t, l, 1, last)

@@ -71,7 +71,7 @@ func TestRefusePlain(t *testing.T) {
 	}
 }
 
-// One that names alone told of is refused when it is read, or probed.
+// One that is known by names alone is refused when it is read, or probed.
 func TestRefusePlainUnread(t *testing.T) {
 	identity := newIdentity(t)
 	place := sinktest.NewMemory()

@@ -44,7 +44,7 @@ func header(r io.Reader, repo *repository.Repository, name string) (Header, erro
 		return Header{}, fmt.Errorf("%s in %s: %w", name, repo, err)
 	case err != nil:
 		if repo.Checks() && !errors.Is(err, repository.ErrForeign) {
-			err = fmt.Errorf("%w; so no signature tells whose it is, and it may be anybody's: find out who wrote it, then remove it", err)
+			err = fmt.Errorf("%w; so no signature shows whose it is, and it may be anybody's: find out who wrote it, then remove it", err)
 		}
 		return Header{}, damaged(repo, name, 0, err)
 	}
@@ -242,7 +242,7 @@ func (l *Log) body(ctx context.Context, listed Header) (Header, Batch, error) {
 func (l *Log) KeepIn(f *os.File) { l.source = sinks.KeepIn(l.source, f) }
 
 // Read reads one of the segments that Headers gives, as the function Read does. Where
-// only its name was known, and it is not what names told, the error is ErrNotAsNamed.
+// only its name was known, and it is not what names said, the error is ErrNotAsNamed.
 func (l *Log) Read(ctx context.Context, listed Header) (Header, Batch, error) {
 	most := int64(rawLimit)
 	if !listed.isRead() {

@@ -14,7 +14,7 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// A segment's raw bytes are records: a byte that tells the kind, the length of
+// A segment's raw bytes are records: a byte that names the kind, the length of
 // what follows as a varint of protobuf, and that: an entry's canonical form, or
 // a mark's JSON. Entries come first.
 const (

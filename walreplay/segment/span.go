@@ -7,12 +7,12 @@ import (
 )
 
 // Coverage is a run of entries that Entries can read in one go, as far as headers
-// tell. Between two spans there is a gap, or nothing that joins them.
+// show. Between two spans there is a gap, or nothing that joins them.
 type Coverage struct {
 	FirstIndex, FirstTerm uint64
 	LastIndex, LastTerm   uint64
 	// FirstRevision is known to be reached by the end of the first segment that
-	// tells one, LastRevision by the end of the span; 0 where none is known.
+	// shows one, LastRevision by the end of the span; 0 where none is known.
 	FirstRevision, LastRevision int64
 	// FirstMark and LastMark are the earliest and the latest time of a mark,
 	// alive marks included; zero where there is none.
@@ -44,7 +44,7 @@ func (g Gap) Missing() uint64 {
 }
 
 // Coverage are the runs of entries that the log holds, in their order. They are
-// told from headers alone, less what reading showed to be damaged.
+// known from headers alone, less what reading showed to be damaged.
 func (l *Log) Coverage() []Coverage {
 	v := l.current()
 	usable := func(h Header) bool { return !l.spoiled(h.name()) }

@@ -41,7 +41,7 @@ func (h Header) end() point   { return point{h.LastIndex, h.After} }
 
 // arrange orders the segments and finds out which share a chain: those that
 // are linked by common points. Overlapping ones may share a chain without
-// that; only reading them tells. A way leads from one to a later one: a chain
+// that; only reading them shows it. A way leads from one to a later one: a chain
 // start is behind what it may be joined to, which may begin where it does.
 func (v *view) arrange() {
 	slices.SortFunc(v.segments, func(a, b Header) int {
@@ -128,7 +128,7 @@ func (v *view) findForks() {
 // sameChain reports whether two segments share a chain for certain.
 func (v *view) sameChain(a, b int) bool { return v.chains[a] == v.chains[b] }
 
-// related tells the same of segments by their headers.
+// related reports the same of segments by their headers.
 func (v *view) related(a, b Header) bool {
 	i := slices.IndexFunc(v.segments, func(h Header) bool { return h.name() == a.name() })
 	j := slices.IndexFunc(v.segments, func(h Header) bool { return h.name() == b.name() })
@@ -210,7 +210,7 @@ func (s search) run() ways {
 }
 
 // mayFollow reports whether b, which begins no earlier than a and no later than
-// right behind it, can be what is read after a, as far as headers tell.
+// right behind it, can be what is read after a, as far as headers show.
 func mayFollow(a, b Header) bool {
 	switch {
 	case b.FirstIndex-1 == a.LastIndex:
@@ -223,7 +223,7 @@ func mayFollow(a, b Header) bool {
 	return b.LastIndex > a.LastIndex
 }
 
-// doubtful tells a join that only reading proves, and that nothing speaks for.
+// doubtful reports whether only reading proves a join, and nothing speaks for it.
 func (s search) doubtful(i, j int) bool {
 	a, b := s.view.segments[i], s.view.segments[j]
 	return b.FirstIndex <= a.LastIndex && !b.ChainStart && !s.view.sameChain(i, j)

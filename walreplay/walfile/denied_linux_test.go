@@ -11,7 +11,7 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
-// TestNoPermission: who may not read the log is told what to do.
+// TestNoPermission: who may not read the log hears what to do.
 func TestNoPermission(t *testing.T) {
 	for _, denied := range []string{"the folder", "a file"} {
 		t.Run(denied, func(t *testing.T) {

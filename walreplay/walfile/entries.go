@@ -237,7 +237,7 @@ func (l *Log) visitRecord(i int, rec record, visit func(int, record) error) erro
 	return err
 }
 
-// judge tells the end of the newest segment: its clean end, a torn tail, or
+// judge says what the end of the newest segment is: a clean end, a torn tail, or
 // damage.
 func (l *Log) judge(f io.ReaderAt, i int, rec record, size int64, why error) (*TornTail, error) {
 	at := rec.at

@@ -16,7 +16,7 @@ import (
 // readBoth reads a directory as a stopped member's log and as a live one. What
 // both have to hold to, whatever the bytes:
 //
-//  1. Entries come in order, without holes but told ones.
+//  1. Entries come in order, without holes but reported ones.
 //  2. It ends: each Poll gives entries, an error, or nothing more.
 //  3. Where the Log ends without an error, the Tail gives the same.
 func readBoth(t *testing.T, dir string) {

@@ -10,7 +10,7 @@
 //  3. Entries come in order and without holes. Where the log has one, that is an
 //     error which names its ends: *GapError where a leader's snapshot came,
 //     *PurgedError where files are gone.
-//  4. A write that was cut off by a crash (a torn tail) and damage are told apart
+//  4. A write that was cut off by a crash (a torn tail) and damage are distinguished
 //     by etcd's own rule, that a torn write leaves zeroed sectors; and a torn
 //     tail with synced records behind it is damage. Damage is a *CorruptError:
 //     file, offset, cause.
@@ -22,7 +22,7 @@
 //
 // The caller owes: a Log's directory does not change while it is read; a Tail is
 // used by one goroutine, polled more often than the member purges (every 30
-// seconds, beyond five files), and told what is committed: neither can know
+// seconds, beyond five files), and given what is committed: neither can know
 // which entries are.
 package walfile
 
@@ -283,8 +283,8 @@ type Summary struct {
 }
 
 // Summary reads the whole log once; a second call costs nothing. When the log is
-// damaged it tells of the part before the damage, and the error comes with it.
-// When files are missing it tells of what is behind them.
+// damaged it reports the part before the damage, and the error comes with it.
+// When files are missing it reports what is behind them.
 func (l *Log) Summary(ctx context.Context) (Summary, error) {
 	p, err := l.planned(ctx, 0)
 	if err != nil {

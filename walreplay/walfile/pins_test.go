@@ -62,7 +62,7 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// TestDropPins: what is lost by letting go of purged files is told once, with
+// TestDropPins: what is lost by letting go of purged files is reported once, with
 // its ends, and reading goes on behind it.
 func TestDropPins(t *testing.T) {
 	for name, drop := range map[string]func(t *testing.T, tail *Tail) error{
@@ -127,7 +127,7 @@ func TestNothingLost(t *testing.T) {
 }
 
 // TestPurgedBeforeOpening: files that came and went between two Polls are a hole
-// that is told, and nothing before it that might have been overwritten in them
+// that is reported, and nothing before it that might have been overwritten in them
 // is left.
 func TestPurgedBeforeOpening(t *testing.T) {
 	small(t, 4<<10)
@@ -158,7 +158,7 @@ func TestPurgedBeforeOpening(t *testing.T) {
 	wantEntries(t, got[len(got)-int(300-n.index+1):], want[n.index-8:])
 }
 
-// TestPurgedFrom: an index that is not there any more is told, and what is there
+// TestPurgedFrom: an index that is not there any more is reported, and what is there
 // is given.
 func TestPurgedFrom(t *testing.T) {
 	_, w, want := purgeable(t, TailOptions{})

@@ -19,7 +19,7 @@ import (
 // whole: it is read again at the next Poll. When Full, it still opens new files,
 // so that they can't be purged.
 //
-// A hole is told once, as a *GapError where a leader's snapshot came, as a
+// A hole is reported once, as a *GapError where a leader's snapshot came, as a
 // *PurgedError where files were gone before they were read, From included. What
 // is pending then is what is final before the hole; when it is released, the
 // next Poll goes on behind the hole.
@@ -63,7 +63,7 @@ func (t *Tail) Poll(ctx context.Context) error {
 	return nil
 }
 
-// tell remembers a hole that is told.
+// tell remembers a hole that is reported.
 func (t *Tail) tell(err error) error {
 	if isHole(err) {
 		t.told = err

@@ -20,7 +20,7 @@ import (
 const bufferSize = 256 << 10
 
 // chain is the CRC that runs through all segments. It is not known where a log
-// is read from its middle, until the first record of a segment tells it.
+// is read from its middle, until the first record of a segment shows it.
 type chain struct {
 	sum   uint32
 	known bool

@@ -100,7 +100,7 @@ type file4k struct {
 	length
 }
 
-// FileInfo tells the length.
+// FileInfo reports the length.
 func (f file4k) FileInfo() (fs.FileInfo, error) { return info{size: int64(f.length)}, nil }
 
 type length int

@@ -121,7 +121,7 @@ func (r *resolver) truncate(index uint64) {
 func (r *resolver) final() uint64 { return max(r.commit, r.kept) }
 
 // remembered is how many terms and overwrites before the last are known: for
-// telling what was overwritten that should not have been.
+// finding what was overwritten that should not have been.
 const remembered = 16
 
 // forget drops what is well before index. All up to it is final.
@@ -160,7 +160,7 @@ func (r *resolver) snapshot(m Mark) {
 }
 
 // settle is called before each record but a snapshot's, after that, and when
-// there is none for now. A *GapError tells of a leader's snapshot as soon as it
+// there is none for now. A *GapError reports a leader's snapshot as soon as it
 // is sure to be one.
 func (r *resolver) settle() error {
 	if s := r.state; s != nil {
@@ -178,7 +178,7 @@ func (r *resolver) settle() error {
 	return &GapError{After: r.last(), Next: r.jump.Index + 1}
 }
 
-// restart goes on behind a hole that was told.
+// restart goes on behind a hole that was reported.
 func (r *resolver) restart() {
 	r.runs, r.base = nil, r.jump
 	r.commit = max(r.commit, r.ahead)

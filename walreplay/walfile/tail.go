@@ -37,7 +37,7 @@ type TailOptions struct {
 	PinLimit int64
 	// PendingLimit bounds the bytes of pending entries; 0 is the default. Entries
 	// that the log itself does not record as committed may go beyond it, since
-	// only what comes later can tell what becomes of them.
+	// only what comes later can show what becomes of them.
 	PendingLimit int64
 }
 
@@ -63,7 +63,7 @@ type Tail struct {
 	floor    uint64
 	watching bool
 
-	told        error // a hole that was told, and not gone on behind
+	told        error // a hole that was reported, and not gone on behind
 	ended       place // where zeros stood behind what was read at an earlier Poll
 	stuck       place // where good records stood behind bad ones at the last Poll
 	overwritten uint64
@@ -178,7 +178,7 @@ func (t *Tail) Term(index uint64) (uint64, bool) { return t.log.termAt(index) }
 // up to it entries are final, by raft's own record. It lags behind.
 func (t *Tail) Recorded() uint64 { return t.log.commit }
 
-// Full says that PendingLimit is reached, or that a hole was told and pending
+// Full says that PendingLimit is reached, or that a hole was reported and pending
 // entries are before it: there is more to read after a Release.
 func (t *Tail) Full() bool {
 	if t.told != nil {
@@ -299,7 +299,7 @@ func (t *Tail) entry(rec record) error {
 	return nil
 }
 
-// begin tells, once, that the log begins behind the first index that is wanted.
+// begin reports, once, that the log begins behind the first index that is wanted.
 func (t *Tail) begin(index uint64) error {
 	from := t.options.From
 	t.options.From = 0
@@ -337,7 +337,7 @@ func isHole(err error) bool {
 	return errors.As(err, &gap) || errors.As(err, &purged)
 }
 
-// isPathError tells errors of the file system from those of what is in a file.
+// isPathError distinguishes errors of the file system from those of what is in a file.
 func isPathError(err error) bool {
 	var e *fs.PathError
 	return errors.As(err, &e)

@@ -189,7 +189,7 @@ func parseFrame(b []byte) (frame, bool) {
 	return f, n == int(length)
 }
 
-// parseBody takes the record itself, and tells its length, 0 when it is none.
+// parseBody takes the record itself, and reports its length, 0 when it is none.
 func parseBody(b []byte) (f frame, length int) {
 	rest := b
 	var number [2]uint64
@@ -215,7 +215,7 @@ func parseBody(b []byte) (f frame, length int) {
 	return f, len(b) - len(rest) + n
 }
 
-// batches tells from the order of records what must have been synced. etcd
+// batches finds from the order of records what must have been synced. etcd
 // writes entries and then a hard state, syncs, and only then begins with the
 // next entries; it syncs after each snapshot record.
 type batches struct {

@@ -122,14 +122,14 @@ func TestVersions(t *testing.T) {
 
 // TestLeadersSnapshot lets a member fall so far behind that the leader sends it a
 // snapshot: the records that real servers write then are the ones that a gap is
-// told by.
+// known by.
 func TestLeadersSnapshot(t *testing.T) {
 	t.Parallel()
 	versions := []string{"3.6", "3.7"}
 	if testing.Short() {
 		versions = versions[1:]
 	}
-	for _, version := range versions { // older ones keep 5000 entries, whatever they are told
+	for _, version := range versions { // older ones keep 5000 entries, whatever they are set to
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			c := storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: []string{"--snapshot-count=50", "--snapshot-catchup-entries=5"}})
@@ -157,14 +157,14 @@ func TestLeadersSnapshot(t *testing.T) {
 					t.Fatal(err)
 				}
 				if ctx.Err() != nil {
-					t.Fatal("no gap is told")
+					t.Fatal("no gap is reported")
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
 			if gap.After < 20 || gap.Next < gap.After+100 || tail.Last() != gap.After {
 				t.Fatalf("%v, pending to %d", gap, tail.Last())
 			}
-			puts(t, c.Client(t, 2), 10) // the gap is told before there is any entry behind it
+			puts(t, c.Client(t, 2), 10) // the gap is reported before there is any entry behind it
 			got := tail.Release(tail.Last())
 			for len(got) == 0 || got[len(got)-1].Index < gap.Next+4 {
 				check(t, tail.Poll(ctx))

@@ -18,7 +18,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// ciRepos are repositories in the states that a gate has to tell apart.
+// ciRepos are repositories in the states that a gate has to distinguish.
 type ciRepos struct {
 	u                                   *user
 	healthy, damaged, encrypted, nobody string

@@ -200,7 +200,7 @@ func firstWatch(t testing.TB, ctx context.Context, c *storetest.Cluster, revisio
 	return w
 }
 
-// expectCompacted wants clients that remember a revision to be told that it is
+// expectCompacted wants clients that remember a revision to hear that it is
 // gone.
 func expectCompacted(t testing.TB, ctx context.Context, c *storetest.Cluster, revisions ...int64) {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// doctor tells of each role's key what it lacks, and what it could do without need, for
+// doctor says of each role's key what it lacks, and what it could do without need, for
 // the policies of deploy/s3 as they are; and it leaves nothing behind, but for the scratch
 // object of a key that may not delete.
 func TestDoctorKey(t *testing.T) {

@@ -117,7 +117,7 @@ func TestBackupS3Trouble(t *testing.T) {
 				t.Errorf("exit code %d, want %d, with %q: %s", e.Code, c.code, c.says, e)
 			}
 			if strings.Contains(e.Stderr, f.server.SecretKey) {
-				t.Errorf("it tells the secret key: %s", e)
+				t.Errorf("it shows the secret key: %s", e)
 			}
 			if c.code != exitOK {
 				f.expectNothing(t, prefix, e)

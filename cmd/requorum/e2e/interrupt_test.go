@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// silent is a server that takes connections and never answers; it tells of each.
+// silent is a server that takes connections and never answers; it reports each.
 func silent(t *testing.T) (address string, connected <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -199,7 +199,7 @@ func inPlace(t testing.TB, dir string) bool {
 	return len(found) > 0
 }
 
-// markKey tells the old cluster's data from the new one's.
+// markKey distinguishes the old cluster's data from the new one's.
 const markKey = "/mark"
 
 // outcome is what servers made of what a killed restore left.

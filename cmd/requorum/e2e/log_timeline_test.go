@@ -81,7 +81,7 @@ func TestLogRolledBackMember(t *testing.T) {
 	repo := "file://" + u.Path("repo")
 	c.MoveLeader(t, 1)
 	// The only one: the others' logs cannot help. All endpoints: the member alone
-	// could not tell that the cluster is further.
+	// could not know that the cluster is further.
 	a := u.archive(t, c, 0, repo, "--endpoints", strings.Join(c.Endpoints(), ","))
 	acks := putSome(t, c, "/one/", 50)
 	u.awaitArchived(t, repo, applied(t, c, 0))

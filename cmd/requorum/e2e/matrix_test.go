@@ -82,7 +82,7 @@ func matrixFrom(t *testing.T, server *sinktest.S3Server, version string) {
 	src.writer.WaitFor(t, len(acks)+20) // the writes went on all the time
 	last := src.writer.Stop()
 	ended := last[len(last)-1].Revision
-	// Nothing was compacted since the backup, so the source can still tell.
+	// Nothing was compacted since the backup, so the source still knows.
 	want := hashAt(t, src.Cluster, 0, m.Facts.Revision)
 	for i := range src.Size() { // two cores carry one cluster better than two
 		src.Kill(i)

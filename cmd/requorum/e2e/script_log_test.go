@@ -25,7 +25,7 @@ import (
 // without the archiver, so that scripts are about one thing: everything after
 // the index, in two segments that overlap nothing, with a mark at the end. It
 // sets $LAST, $MARKED to the mark's time, and $SEGMENT to the last segment. Headers
-// know the revision, as live observations would tell it: log after-index revision
+// know the revision, as live observations would show it: log after-index revision
 func scriptLog(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: log after-index revision")

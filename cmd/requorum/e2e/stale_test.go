@@ -101,7 +101,7 @@ func TestIsolatedMember(t *testing.T) {
 
 			expectLiarFound(t, c, u)
 
-			// Without a quorum nobody can tell what was acknowledged.
+			// Without a quorum nobody can know what was acknowledged.
 			c.Kill(c.leader)
 			before := len(u.list(t, repo).Backups)
 			e = u.Must(t, exitFailed, append(backupArgs([]string{endpoints[0], endpoints[2]}, []string{repo}), "--command-timeout", "2s")...)

@@ -73,7 +73,7 @@ func (s *switchboard) forward(_ any, caller grpc.ServerStream) error {
 		for {
 			var message []byte
 			if err := caller.RecvMsg(&message); err != nil {
-				called.CloseSend() // the answer tells
+				called.CloseSend() // the answer says why
 				return
 			}
 			if called.SendMsg(&message) != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// What verify proved is what list and show tell, for as long as it holds.
+// What verify proved is what list and show say, for as long as it holds.
 func TestProvedIsListed(t *testing.T) {
 	t.Parallel()
 	u, cluster := newUser(t), storetest.Start(t, storetest.Options{Version: "3.7"})

@@ -73,7 +73,7 @@ func alter(t *testing.T, path, what string) {
 
 // flipPage flips a bit in the head of the page with which the keys of a stopped
 // member's database begin: the same in any other place may be in a free page, or
-// in a value, where no single database tells.
+// in a value, where no single database shows it.
 func flipPage(t *testing.T, db string) {
 	t.Helper()
 	b, err := bbolt.Open(db, 0o600, &bbolt.Options{ReadOnly: true})
@@ -176,7 +176,7 @@ func TestPoint3Damaged(t *testing.T) {
 		db := filepath.Join(strings.TrimPrefix(survivors[chosen], chosen+"="), "member", "snap", "db")
 		alterAll(t, db, "value 17")
 		all := slices.Collect(maps.Values(survivors))
-		// Two differ, and the third tells, though its log ends early.
+		// Two differ, and the third decides, though its log ends early.
 		args, dirs, initialCluster := into(t, "m1", "m2", "m3")
 		e := w.Must(t, exitDamaged, slices.Concat([]string{"recover", "--local", strings.Join(all, ",")}, args, []string{"--yes"})...)
 		_, source, _ := strings.Cut(e.Stderr, "Give --source ")
@@ -257,7 +257,7 @@ func TestPoint3Damaged(t *testing.T) {
 	})
 }
 
-// TestPoint3FlippedValue is the part of point 3 that no single database tells: a
+// TestPoint3FlippedValue is the part of point 3 that no single database shows: a
 // bit of a value is flipped on one host. Each host begins with its own database, so
 // that the results differ, and nothing is started; and the error says what to do.
 func TestPoint3FlippedValue(t *testing.T) {

@@ -124,7 +124,7 @@ func (h *Host) etcdCommand() []string {
 
 // hostEnv is the environment of a host's processes.
 func (h *Host) hostEnv() []string {
-	// Go on arm64: 3.4 wants to be told that this is meant.
+	// Go on arm64: 3.4 wants to see that this is meant.
 	return append(slices.Clone(h.site.Env), "HOME="+h.dir, "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
 }
 

@@ -112,7 +112,7 @@ func (l *Load) Missing(t testing.TB, prefix string, c *clientv3.Client) map[stri
 	for _, kv := range resp.Kvs {
 		a, ok := acks[string(kv.Key)]
 		switch {
-		case !ok: // it happened, and nobody was told
+		case !ok: // it happened, and nobody heard of it
 		case string(kv.Value) != a.Value:
 			missing[string(kv.Key)] = fmt.Sprintf("is %q, and was %q", kv.Value, a.Value)
 		case kv.ModRevision != a.Revision:
@@ -131,7 +131,7 @@ func TestLightLoad(t *testing.T) {
 	called := 0
 	l := LightLoad(t, "/a/", Writes(40), func() { called++ }, c.Client(t), c.Client(t))
 	if got := len(l.Acks()); got < 40 || called != 1 {
-		t.Errorf("%d acknowledged, and the end was told %d times", got, called)
+		t.Errorf("%d acknowledged, and the end was reported %d times", got, called)
 	}
 	client := c.Client(t)
 	if missing := l.Missing(t, "/a/", client); len(missing) != 0 {
@@ -143,6 +143,6 @@ func TestLightLoad(t *testing.T) {
 	_, err = client.Delete(t.Context(), keys[1])
 	require.NoError(t, err)
 	if missing := l.Missing(t, "/a/", client); len(missing) != 2 {
-		t.Errorf("two keys were changed, and %d are told: %v", len(missing), missing)
+		t.Errorf("two keys were changed, and %d are named: %v", len(missing), missing)
 	}
 }

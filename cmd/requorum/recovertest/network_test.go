@@ -21,7 +21,7 @@ import (
 // netnsDir is where iproute2 keeps the namespaces that have names.
 const netnsDir = "/run/netns"
 
-// possible tells, once, why no hosts can be made here; nil where they can.
+// possible says, once, why no hosts can be made here; nil where they can.
 var possible = sync.OnceValue(func() error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces take root")

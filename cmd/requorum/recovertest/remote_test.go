@@ -97,7 +97,7 @@ func TestBucketAndSurvivor(t *testing.T) {
 
 // timeAfter is a time for restore, of which the repository knows that all that is applied
 // now came before it. Of entries that came at once the last may have no observation of
-// their own: then that of a later one tells.
+// their own: then that of a later one counts.
 func (s *Site) timeAfter(t *testing.T, hosts ...*Host) (at string) {
 	t.Helper()
 	index, _ := s.applied(t)
@@ -110,7 +110,7 @@ func (s *Site) timeAfter(t *testing.T, hosts ...*Host) (at string) {
 			return at
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after five minutes nothing tells when index %d came: %s", index, e)
+			t.Fatalf("after five minutes nothing shows when index %d came: %s", index, e)
 		}
 		s.waitStored(t, LightLoad(t, "/later/", Writes(1), func() {}, s.Client(t, hosts...)))
 	}
@@ -161,7 +161,7 @@ func (s *Site) waitStored(t *testing.T, l *Load) {
 	for _, a := range l.Acks() {
 		want = max(want, a.Revision)
 	}
-	// The archive knows of a revision only where a member told it in time; the index
+	// The archive knows of a revision only where a member reported it in time; the index
 	// that a member has applied by now is behind all that was acknowledged.
 	applied, cluster := s.applied(t)
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(200 * time.Millisecond) {

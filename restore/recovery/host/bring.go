@@ -133,7 +133,7 @@ func (s *rebuilding) copyPiece(ctx context.Context, o *owned, name string, w io.
 	return length - sent.Zeros, nil
 }
 
-// lively tells a watch that something came.
+// lively reports to a watch that something came.
 type lively struct {
 	io.Writer
 	watch *time.Timer
@@ -212,7 +212,7 @@ func (s *rebuilding) bringFolder() (string, error) {
 	return filepath.Join(dir, restore.BringPrefix+s.run+"-"+machineStart()+"@"+m.Name), err
 }
 
-// machineStart tells one start of this machine from another. Where the system has no such
+// machineStart distinguishes one start of this machine from another. Where the system has no such
 // name, nothing is gone on with.
 func machineStart() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id") //nolint:forbidigo // the kernel's file

@@ -27,7 +27,7 @@ type faults struct {
 	peer, other *testHost
 }
 
-// TestFaults: what goes wrong on the way to a member is got around, or told, and
+// TestFaults: what goes wrong on the way to a member is got around, or reported, and
 // then nothing can start from what was built.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ func testSeparateLog(t *testing.T, f *faults) {
 	}
 }
 
-// testPeerAway: another peer is taken, and the reason is told.
+// testPeerAway: another peer is taken, and the reason is reported.
 func testPeerAway(t *testing.T, f *faults) {
 	h := f.empty(t)
 	gone := &testHost{name: f.peer.name}

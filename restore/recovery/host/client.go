@@ -33,7 +33,7 @@ type RemoteOptions struct {
 	Member string // that the host has, or is to get
 	// Command is run, and has to be a conversation with `requorum host` on the host.
 	Command []string
-	Config  *Config // what the host is told
+	Config  *Config // what the host is given
 	Version string  // of the coordinator, and so of the host
 	// Fetch answers what the host needs of other hosts.
 	Fetch func(ctx context.Context, a FetchArguments, w io.Writer) (*Sent, error)
@@ -90,7 +90,7 @@ type LineError struct {
 func (e *LineError) Error() string { return fmt.Sprintf("host of member %s: %v", e.Member, e.Err) }
 func (e *LineError) Unwrap() error { return e.Err }
 
-// Answered tells of an error that somebody answered, whom one cannot work with. Such a
+// Answered reports whether an error is of somebody who answered, whom one cannot work with. Such a
 // host is not gone.
 func Answered(err error) bool {
 	var refused *RefusedError
@@ -389,7 +389,7 @@ func (c *Client) Rebuild(ctx context.Context, plan RebuildPlan, source RebuildSo
 	return ask[Rebuilt](ctx, c, verbRebuild, rebuildArguments{Plan: plan, Source: source}, nil)
 }
 
-// Repositories asks what the host can read of the repositories that it was told of, in
+// Repositories asks what the host can read of the repositories that it was given, in
 // their order: each of the pieces is looked for in each of them.
 func (c *Client) Repositories(ctx context.Context, pieces []Stored) ([]Repository, error) {
 	all, err := ask[[]Repository](ctx, c, verbRepositories, pieces, nil)

@@ -266,7 +266,7 @@ func TestQuiesceThatFails(t *testing.T) {
 	expectClients(t, done.Clients, "one runs started", "stubborn runs started", "untouched runs started")
 }
 
-// TestFaultsOfClients: what a recovery would fail for is told before.
+// TestFaultsOfClients: what a recovery would fail for is reported before.
 func TestFaultsOfClients(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 0)

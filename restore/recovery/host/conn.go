@@ -67,7 +67,7 @@ func (r *incoming) Decode(v any) error {
 	return nil
 }
 
-// handler answers a request. An error that is no *RefusedError is told as Failed.
+// handler answers a request. An error that is no *RefusedError is reported as Failed.
 type handler func(ctx context.Context, r *incoming) (any, error)
 
 // conversation is a conversation. Its methods may be called by several goroutines.
@@ -203,7 +203,7 @@ func (c *conversation) begin(ctx context.Context, f frame, size int) error {
 			}
 		}
 		if err := c.send(answer, v); err != nil && v != nil { // it may be too long
-			_ = c.send(frame{ID: f.ID, Refusal: &Refusal{Code: Failed, Error: err.Error()}}, nil) // who cannot be told asks again
+			_ = c.send(frame{ID: f.ID, Refusal: &Refusal{Code: Failed, Error: err.Error()}}, nil) // who does not hear of it asks again
 		}
 		c.mu.Lock()
 		delete(c.asked, f.ID)

@@ -103,7 +103,7 @@ type process struct {
 	acting sync.Mutex // held while an action is under way
 
 	mu  sync.Mutex
-	cfg *Config // nil until it is told
+	cfg *Config // nil until it is given
 }
 
 // host is the host for one request.
@@ -333,7 +333,7 @@ func asRefusal(err error) *RefusedError {
 	return &RefusedError{Refusal: Refusal{Code: code, Error: err.Error()}, Err: err}
 }
 
-// Config is what a host process is told, by the first request.
+// Config is what a host process is given by the first request.
 type Config struct {
 	Member   supervisor.MemberConfig
 	Clients  []supervisor.ClientConfig

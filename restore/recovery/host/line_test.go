@@ -54,7 +54,7 @@ func TestLineDrops(t *testing.T) {
 	cfg := quietHost(t)
 	stopping, end := filepath.Join(t.TempDir(), "stopping"), filepath.Join(t.TempDir(), "end")
 	script := filepath.Join(t.TempDir(), "stop")
-	// What reads the member's database keeps it from being stopped, until it is told to end.
+	// What reads the member's database keeps it from being stopped, until it is asked to end.
 	text := fmt.Sprintf("#!/bin/sh\ntouch %s\nwhile [ ! -e %s ]; do sleep 0.02; done\n", stopping, end)
 	require.NoError(t, storetest.WriteProgram(script, []byte(text), 0o700))
 	hold := holdOpen(t, filepath.Join(cfg.Member.DataDir, "member", "snap", "db"), end)
@@ -129,8 +129,8 @@ func holdOpen(t *testing.T, path, end string) (wait func()) {
 	return func() { _, _ = p.Wait() }
 }
 
-// TestStrange: what is no host process, or another version, or cannot be reached, is told
-// apart, with what the command printed last.
+// TestStrange: what is no host process, or another version, or cannot be reached, is
+// distinguished, with what the command printed last.
 func TestStrange(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxLine+10)

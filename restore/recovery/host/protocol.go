@@ -250,7 +250,7 @@ type ReplaySettings struct {
 }
 
 // RebuildSource is where the data of survivors lies that is not this host's own.
-// Repositories are not among it: a host reads those that it was told of.
+// Repositories are not among it: a host reads those that it was given.
 type RebuildSource struct {
 	Owners map[string]Location `json:"owners,omitempty"`
 }

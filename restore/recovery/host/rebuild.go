@@ -347,7 +347,7 @@ func imageOf(ctx context.Context, path string) (_ *serve.Expected, err error) {
 	return serve.ReadExpected(ctx, f, info.Size())
 }
 
-// describe tells the state before it is changed.
+// describe records the state before it is changed.
 func describe(ctx context.Context, w *route, state *walreplay.Rebuilt, built *Rebuilt) error {
 	facts, err := state.Facts(ctx)
 	if err != nil {

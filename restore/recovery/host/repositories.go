@@ -83,7 +83,7 @@ func (h *host) openAll(ctx context.Context) (all []*opened, why error) {
 	return all, why
 }
 
-// identities are the keys that were told.
+// identities are the keys that were given.
 func (h *host) identities() (all []age.Identity, err error) {
 	for _, text := range h.Config.Identities {
 		one, err := codec.ParseIdentity(text)
@@ -111,7 +111,7 @@ func repositoriesOf(all []*opened) (repos []*repository.Repository) {
 }
 
 // readable tries to read something of each piece in each repository of the cluster file,
-// with what was told of keys and credentials: a manifest and the beginning of a snapshot, or
+// with what was given of keys and credentials: a manifest and the beginning of a snapshot, or
 // one segment of a log.
 func (h *host) readable(ctx context.Context, pieces *[]Stored, _ io.Writer) (any, error) {
 	identities, err := h.identities()

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSurvey: a summary is of the stopped member's directories, or of what a run set
-// aside, and what cannot be read is told.
+// aside, and what cannot be read is reported.
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	cfg, etcd := etcdHost(t, "3.6")

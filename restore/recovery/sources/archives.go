@@ -192,7 +192,7 @@ func (a *archived) cutAfter(index, term uint64) {
 }
 
 // follow looks at the entries from an index on. Where they go on from the newest full
-// snapshot, they tell who the members are at the end.
+// snapshot, they show who the members are at the end.
 func (a *archived) follow(first uint64) *follower {
 	f := &follower{log: &Log{}, committed: math.MaxUint64}
 	if m := a.archive.membership(); first <= m.Index+1 && a.goesOn(m.Index) {

@@ -17,7 +17,7 @@ type ranking struct {
 	proof   *proof
 	until   uint64 // the last entry that is wanted; 0 for all
 	target  walreplay.Target
-	timed   bool // a time is wanted, which only an archive can tell
+	timed   bool // a time is wanted, which only an archive can show
 	members []snapshot.ID
 }
 
@@ -47,7 +47,7 @@ func (r *ranking) seen() uint64 {
 	return index
 }
 
-// removed tells a member that is not one any more.
+// removed reports whether a member is not one any more.
 func (r *ranking) removed(s *source) bool {
 	return s.member != nil && len(r.members) > 0 && !slices.Contains(r.members, s.member.MemberID)
 }
@@ -223,7 +223,7 @@ func (r *ranking) rank(all []Candidate, i int) {
 		case c.Source == nil:
 			c.Why = "there is no sound database that its log goes on from: it cannot be rebuilt by itself"
 		case r.timed:
-			c.Why = "only an archive can tell what the state was at a time: give an index"
+			c.Why = "only an archive can show what the state was at a time: give an index"
 		default:
 			c.Why = fmt.Sprintf("it does not reach raft index %d", r.until)
 		}
@@ -276,7 +276,7 @@ func (s *Source) describe() string {
 	return text
 }
 
-// findings are those of a source, with what the others tell of it.
+// findings are those of a source, with what the others say of it.
 func (r *ranking) findings(s *source) []Finding {
 	var all []Finding
 	add := func(kind Kind, next, format string, args ...any) {
@@ -305,7 +305,7 @@ func (r *ranking) findings(s *source) []Finding {
 		add(f.Kind, "the archive has what it lost", "%s", f.Text)
 	case KindCopy:
 		add(f.Kind, "", "%s", f.Text)
-	default: // its own findings tell
+	default: // its own findings say it
 	}
 	if r.removed(s) {
 		add(KindRemoved, "", "member %s was removed from the cluster: it is no part of the newest membership that was found", s.member.MemberID)

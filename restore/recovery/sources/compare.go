@@ -18,7 +18,7 @@ type Comparison struct {
 	// why not.
 	Outcomes []Outcome `json:"outcomes"`
 	// Agree are the owners of the databases that are to be trusted, and Odd of those
-	// that are not. Where they differ and neither is said, nothing tells.
+	// that are not. Where they differ and neither is said, nothing shows it.
 	Agree []string `json:"agree,omitempty"`
 	Odd   []string `json:"odd,omitempty"`
 	// Failed are ways that could not be gone, and why.
@@ -151,7 +151,7 @@ func Differing(all []Outcome) string {
 	agree, odd := Judge(all)
 	switch {
 	case len(agree) == 0:
-		return text + ": nothing tells which of them is damaged"
+		return text + ": nothing shows which of them is damaged"
 	case len(agree) == 1:
 		return fmt.Sprintf("%s: that of %s has checksums, so the damaged one is that of %s", text, agree[0].Owner, strings.Join(Owners(odd), " and "))
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // Of what several databases gave, those of the most are right; or of two the one
-// that has checksums; and otherwise nothing tells.
+// that has checksums; and otherwise nothing shows it.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	outcome := func(owner string, hash uint32, checksummed bool) Outcome {
@@ -29,13 +29,13 @@ func TestJudge(t *testing.T) {
 		text       string
 	}{
 		"the same":        {[]Outcome{outcome("m1", 1, false), outcome("m2", 1, false)}, []string{"m1", "m2"}, nil, ""},
-		"two":             {[]Outcome{outcome("m1", 1, false), outcome("m2", 2, false)}, nil, nil, "nothing tells"},
-		"compacted":       {[]Outcome{outcome("m1", 1, false), compacted}, nil, nil, "nothing tells"},
+		"two":             {[]Outcome{outcome("m1", 1, false), outcome("m2", 2, false)}, nil, nil, "nothing shows"},
+		"compacted":       {[]Outcome{outcome("m1", 1, false), compacted}, nil, nil, "nothing shows"},
 		"two of three":    {[]Outcome{outcome("m1", 1, false), outcome("m2", 2, false), outcome("m3", 2, false)}, []string{"m2", "m3"}, []string{"m1"}, "those of m2 and m3 agree, so the damaged one is that of m1"},
-		"all differ":      {[]Outcome{outcome("m1", 1, false), outcome("m2", 2, false), outcome("m3", 3, false)}, nil, nil, "nothing tells"},
-		"two and two":     {[]Outcome{outcome("m1", 1, false), outcome("m2", 2, false), outcome("m3", 2, false), outcome("m4", 1, false)}, nil, nil, "nothing tells"},
+		"all differ":      {[]Outcome{outcome("m1", 1, false), outcome("m2", 2, false), outcome("m3", 3, false)}, nil, nil, "nothing shows"},
+		"two and two":     {[]Outcome{outcome("m1", 1, false), outcome("m2", 2, false), outcome("m3", 2, false), outcome("m4", 1, false)}, nil, nil, "nothing shows"},
 		"a backup":        {[]Outcome{outcome("m1", 1, false), outcome("a", 2, true)}, []string{"a"}, []string{"m1"}, "that of a has checksums, so the damaged one is that of m1"},
-		"two backups":     {[]Outcome{outcome("a", 1, true), outcome("b", 2, true)}, nil, nil, "nothing tells"},
+		"two backups":     {[]Outcome{outcome("a", 1, true), outcome("b", 2, true)}, nil, nil, "nothing shows"},
 		"against the odd": {[]Outcome{outcome("m1", 1, false), outcome("m2", 1, false), outcome("a", 2, true)}, []string{"m1", "m2"}, []string{"a"}, "agree"},
 	} {
 		agree, odd := Judge(c.all)
@@ -49,7 +49,7 @@ func TestJudge(t *testing.T) {
 }
 
 // A bit of a value is flipped in the database of one survivor, where nothing but
-// another database tells: the state that is rebuilt from it is held against what
+// another database shows it: the state that is rebuilt from it is held against what
 // others give, until the odd one is known.
 func TestCompare(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ type decision struct {
 	bare      []*Remains // databases without a log: of no history
 }
 
-// sort tells the histories apart.
+// sort distinguishes the histories.
 func (d *decision) sort() {
 	var sources []*source
 	for i := range d.findings.Survivors {
@@ -85,7 +85,7 @@ func (d *decision) list() {
 	d.markOthers()
 }
 
-// markOthers tells candidates of histories that are not chosen by themselves.
+// markOthers marks candidates of histories that are not chosen by themselves.
 func (d *decision) markOthers() {
 	for i := range d.plan.Candidates {
 		c := &d.plan.Candidates[i]
@@ -186,7 +186,7 @@ func (d *decision) named() (*Candidate, error) {
 	case d.req.Target.Kind == walreplay.AtIndex && found[0].Source.Index != d.req.Target.Index:
 		return nil, &SourceError{d.req.Source, fmt.Sprintf("it does not reach raft index %d", d.req.Target.Index)}
 	case d.req.Target.Kind == walreplay.AtTime && found[0].Kind != FromArchive:
-		return nil, &SourceError{d.req.Source, "only an archive can tell what the state was at a time: give an index"}
+		return nil, &SourceError{d.req.Source, "only an archive can show what the state was at a time: give an index"}
 	}
 	return found[0], nil
 }
@@ -289,7 +289,7 @@ func (d *decision) warn(c *Candidate) {
 		add("the database of %s has no checksums, and there is no other one to compare with: its structure is checked, damage inside keys and values would go unnoticed", c.Source.Base.Owner)
 	}
 	if v := d.rulesOf(c); v != "" {
-		add("authentication is on, the cluster is of etcd %s, and which patch its members ran is in no log: etcd older than 3.5.30 or 3.6.11 permitted some requests by other rules than later ones. If theirs was older, say so with --source-version (what etcd --version tells, such as %s.20): otherwise such a request may be replayed differently", v, v)
+		add("authentication is on, the cluster is of etcd %s, and which patch its members ran is in no log: etcd older than 3.5.30 or 3.6.11 permitted some requests by other rules than later ones. If theirs was older, say so with --source-version (what etcd --version prints, such as %s.20): otherwise such a request may be replayed differently", v, v)
 	}
 	if p.Named && c.Rank != 1 {
 		add("%s was asked for by name; by itself it would not have been chosen: %s", c.Name, c.Why)
@@ -303,7 +303,7 @@ func (d *decision) warn(c *Candidate) {
 
 // rulesOf is the minor version of etcd by whose rules a candidate's log may have been
 // applied otherwise than by today's, where nobody said which patch it was; empty where
-// that makes no difference, or a backup tells it. The rules are about authentication:
+// that makes no difference, or a backup says it. The rules are about authentication:
 // see walreplay.Options.SourceVersion.
 func (d *decision) rulesOf(c *Candidate) string {
 	if d.req.SourceVersion != "" || c.Source == nil || c.Source.Base.Backup != "" || len(c.Source.Log) == 0 {

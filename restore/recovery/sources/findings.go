@@ -65,7 +65,7 @@ type Remains struct {
 	Membership Membership   `json:"membership"`
 	Steps      []Membership `json:"membership_steps"`
 
-	// Revision is that at the end, which only a replay tells exactly.
+	// Revision is that at the end, which only a replay shows exactly.
 	Revision Bounds `json:"revision"`
 	// Written is when the log's newest file was last written, by the file system.
 	Written  time.Time `json:"written,omitzero"`
@@ -249,7 +249,7 @@ func (m *Remains) newest() *Database {
 }
 
 // begins reports whether it is known who the members were before the log, or whether
-// the log tells it from the first one on.
+// the log shows it from the first one on.
 func (m *Remains) begins() bool { return m.newest() != nil || m.Log.FirstIndex == 1 }
 
 // Kind is what a finding is about. The texts are stable.

@@ -16,7 +16,7 @@ import (
 
 // follower looks at each entry of a log as it goes by.
 type follower struct {
-	log       *Log       // what is told of it
+	log       *Log       // what is reported of it
 	state     Membership // unknown for an archive
 	committed uint64
 	steps     []Membership
@@ -178,7 +178,7 @@ func (d *memberDir) name() {
 	}
 }
 
-// bare fills in what a database without a log tells.
+// bare fills in what a database without a log shows.
 func (d *memberDir) bare() {
 	m := d.remains
 	if newest := m.newest(); newest != nil {

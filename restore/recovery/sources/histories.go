@@ -59,7 +59,7 @@ func findHistories(all []*source, t ties) []*history {
 }
 
 // connect takes a line apart into what is connected: each part is a history of
-// its own as far as anybody can tell.
+// its own as far as anybody knows.
 func connect(line []*source, t ties) []*history {
 	var parts []*history
 	left := slices.Clone(line)
@@ -269,8 +269,8 @@ func hasImage(h *history) bool {
 	return slices.ContainsFunc(h.sources, func(s *source) bool { return len(s.images) > 0 })
 }
 
-// leftover tells a history of members that ended before anything that another one
-// can be compared by, and that is no cluster by itself: those were away.
+// leftover reports whether a history is of members that ended before anything that another one
+// can be compared by, and is no cluster by itself: those were away.
 func leftover(h *history, all []*history) bool {
 	for _, o := range all {
 		if o == h || len(o.survivors()) == 0 {
@@ -374,7 +374,7 @@ func parting(h *history, all []*history, t ties) string {
 	return ""
 }
 
-// remembered is the newest membership that any member tells, or else any archive,
+// remembered is the newest membership that any member shows, or else any archive,
 // though changes may have been missed: no proof, but all that is known of whom to
 // build and to fence.
 func (h *history) remembered() []Membership {
@@ -414,7 +414,7 @@ func (h *history) unchangedSince(s *source) bool {
 }
 
 // memberships are who the members were: at what is known to be committed, and
-// after each change beyond that. The source that ranks highest tells it, of those
+// after each change beyond that. The source that ranks highest shows it, of those
 // that can.
 func (h *history) memberships() []Membership {
 	known := h.committed()

@@ -6,7 +6,7 @@
 //  1. All logs are read once, at the same time, in the order of raft indexes.
 //     Memory holds a few entries of each, whatever their length.
 //  2. Equal means term, type and data, by a SHA-256, not a name or an index alone.
-//  3. What a log could not be read for is told beside its result, and does not
+//  3. What a log could not be read for is reported beside its result, and does not
 //     keep the others from being compared.
 
 package sources

@@ -27,7 +27,7 @@ type memberDir struct {
 	remains *Remains
 	log     *walfile.Log // nil where none can be read
 	// missing is why older files of the log are not there, or damage that ends it:
-	// which of them, the reading of its entries tells.
+	// which of them, the reading of its entries shows.
 	missing error
 	marked  uint64 // the highest index in the name of a *.snap file
 	began   uint64 // the lowest
@@ -97,7 +97,7 @@ func (d *memberDir) readDatabases(ctx context.Context, o SummaryOptions) error {
 	return nil
 }
 
-// isDatabase tells by a file's name: that of the database, or of one that a leader
+// isDatabase goes by a file's name: that of the database, or of one that a leader
 // sent.
 func isDatabase(name string) bool { return name == "db" || strings.HasSuffix(name, ".snap.db") }
 
@@ -158,7 +158,7 @@ func (d *memberDir) openLog(ctx context.Context) error {
 	return errors.Join(d.lookAtFiles(), d.lookAtEnd(filepath.Join(d.logDir(), log.Newest())))
 }
 
-// lookAtFiles says what the folder tells beside the log's records.
+// lookAtFiles says what the folder shows beside the log's records.
 func (d *memberDir) lookAtFiles() error {
 	m := d.remains
 	list, err := safedir.ReadDir(d.logDir())
@@ -241,7 +241,7 @@ func joins(all []Range, index uint64) bool {
 	return slices.ContainsFunc(all, func(s Range) bool { return s.First <= index+1 && index <= s.Last })
 }
 
-// lookAtEnd finds a log that was cut short where nothing in it tells. etcd allocates
+// lookAtEnd finds a log that was cut short where nothing in it shows it. etcd allocates
 // the newest file ahead, and begins another one when it is full: so a crash leaves
 // room behind the last record. Without it a copy was interrupted, or the newest
 // file was left out, and nobody knows what was behind.
@@ -285,7 +285,7 @@ func endsWithData(path string, size int64) (_ bool, err error) {
 type RunningError struct {
 	Survivor string
 	DataDir  string
-	Process  string // such as "process 1234 (etcd) writes to FILE"; empty where it cannot be told
+	Process  string // such as "process 1234 (etcd) writes to FILE"; empty where it is not known
 	Err      error
 }
 

@@ -31,7 +31,7 @@ type Membership struct {
 	// Members are voters and learners, by ID.
 	Members []snapshot.Member `json:"members"`
 	// Removed are those that left while the log was followed, by ID. A database
-	// tells of no others.
+	// names no others.
 	Removed []snapshot.Member `json:"removed,omitempty"`
 	// Outgoing are the voters of the membership that is being left, where the
 	// change is a joint one: a majority of both is needed then.
@@ -98,7 +98,7 @@ func (s Membership) Quorums() [][]snapshot.ID {
 // Majority is how many of so many voters have to agree.
 func Majority(voters int) int { return voters/2 + 1 }
 
-// MemberName calls a member by its name, or by its ID where it never told its name.
+// MemberName calls a member by its name, or by its ID where it never reported its name.
 func MemberName(m snapshot.Member) string {
 	if m.Name != "" {
 		return m.Name
@@ -122,7 +122,7 @@ type MembershipChange struct {
 	Forced bool
 }
 
-// The kinds of entries, as package engine names them, that tell a member's name
+// The kinds of entries, as package engine names them, that give a member's name
 // and client URLs: since etcd 3.6, and before.
 const (
 	kindAttributes   = "cluster-member-attr-set"

@@ -16,7 +16,7 @@ import (
 type model struct {
 	r     *rand.Rand
 	nodes []*node
-	// acked is the longest log that a leader ever told to be committed.
+	// acked is the longest log that a leader ever reported as committed.
 	acked []raftlog.Entry
 	next  int
 }

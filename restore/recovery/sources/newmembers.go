@@ -33,7 +33,7 @@ type Replacement struct {
 	Old        string   // its name or ID
 	Name       string   // the new one's; empty for the same
 	PeerURLs   []string // none for the same
-	ClientURLs []string // may be empty: a member tells them when it starts
+	ClientURLs []string // may be empty: a member reports them when it starts
 }
 
 // NewMember is one of the new cluster's.
@@ -43,7 +43,7 @@ type NewMember struct {
 	ClientURLs []string `json:"client_urls,omitempty"` // none where they are not known yet
 	Learner    bool     `json:"learner,omitempty"`
 	// Old is what the member in whose place it comes was called: its name, or its
-	// ID where it never told its name.
+	// ID where it never reported its name.
 	Old string `json:"old"`
 }
 
@@ -64,7 +64,7 @@ func InitialCluster(members []NewMember) string {
 // *restore.RequestError, and says what to ask for instead.
 func (p *Plan) NewMembers(r MembersRequest) ([]NewMember, error) {
 	if len(p.Members) == 0 {
-		return nil, badRequest("who the members of the old cluster were is not known: add a data directory or a repository that tells, or say who the new ones are (--initial-cluster, with --local)")
+		return nil, badRequest("who the members of the old cluster were is not known: add a data directory or a repository that shows it, or say who the new ones are (--initial-cluster, with --local)")
 	}
 	n := newcomers{}
 	for _, m := range p.Members {
@@ -246,7 +246,7 @@ func (n *newcomers) check() error {
 		}
 		switch o := names[m.Name]; {
 		case m.Name == "":
-			return badRequest("member %s (%s) never told its name: it was added and never started. Name it (--replace), or leave it out (--members)", m.Old, cmp.Or(strings.Join(m.PeerURLs, ", "), "without a peer URL"))
+			return badRequest("member %s (%s) never reported its name: it was added and never started. Name it (--replace), or leave it out (--members)", m.Old, cmp.Or(strings.Join(m.PeerURLs, ", "), "without a peer URL"))
 		case strings.ContainsAny(m.Name, "=, \t\n"):
 			return badRequest("%q is no name for a member: it stands in etcd's --initial-cluster, between commas and before \"=\"", m.Name)
 		case o != nil:

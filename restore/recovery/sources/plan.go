@@ -30,8 +30,8 @@ type DecideRequest struct {
 	Stopping []string
 	// Target is the point to recover; the zero value is the newest.
 	Target walreplay.Target
-	// SourceVersion is what the replay will be told of the old members' etcd; empty
-	// where it is told nothing, and the plan warns where that may matter.
+	// SourceVersion is what the replay will know of the old members' etcd; empty
+	// where it knows nothing, and the plan warns where that may matter.
 	SourceVersion string
 }
 
@@ -40,7 +40,7 @@ type Plan struct {
 	Format int `json:"format"`
 	// ClusterID is the old cluster's.
 	ClusterID snapshot.ID `json:"cluster_id,omitzero"`
-	// Histories are told apart by what they hold. Candidates are by history, and
+	// Histories are distinguished by what they hold. Candidates are by history, and
 	// within one by rank.
 	Histories  []History   `json:"histories"`
 	Candidates []Candidate `json:"candidates"`
@@ -216,7 +216,7 @@ func (e *NeedSourceError) Error() string {
 	if len(all) == 1 {
 		return "this history is not chosen by itself: " + e.Histories[0].Why + "\nIf it is the one to go on with, name a candidate of it with --source"
 	}
-	return fmt.Sprintf("%d histories were found that went different ways, and nothing in them tells which one is to go on; they are never mixed or ranked against each other:\n  %s\nName a candidate of the right one with --source", len(all), strings.Join(all, "\n  "))
+	return fmt.Sprintf("%d histories were found that went different ways, and nothing in them shows which one is to go on; they are never mixed or ranked against each other:\n  %s\nName a candidate of the right one with --source", len(all), strings.Join(all, "\n  "))
 }
 
 // NothingError says that there is nothing to recover from. It is a
@@ -232,7 +232,7 @@ func (e *NothingError) Error() string {
 	if len(e.Nameable) > 0 {
 		next += ", or, with --source, one of " + strings.Join(e.Nameable, ", ")
 	}
-	return "nothing was found that a cluster can be rebuilt from without being told: " + strings.Join(append(slices.Clone(e.Reasons), next), "; ")
+	return "nothing was found that a cluster can be rebuilt from unless it is named: " + strings.Join(append(slices.Clone(e.Reasons), next), "; ")
 }
 
 // Is makes it one of "nothing to restore".
@@ -249,8 +249,8 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("--source %s: %s", e.Source, e.Reason)
 }
 
-// AboutSource tells the errors of Decide that say what there is to recover from: another
-// source, or more to read, can end them.
+// AboutSource reports whether an error of Decide says what there is to recover from: another
+// source, or more to read, can end it.
 func AboutSource(err error) bool {
 	var need *NeedSourceError
 	var source *SourceError

@@ -43,7 +43,7 @@ func (h *history) prove(bare []*Remains) *proof {
 		}
 		return p
 	case len(p.steps) == 0:
-		p.why = "who the voters were is not known for sure: no database with an unbroken log after it tells it"
+		p.why = "who the voters were is not known for sure: no database with an unbroken log after it shows it"
 		return p
 	}
 	var read, short []string

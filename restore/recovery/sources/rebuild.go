@@ -164,9 +164,9 @@ func (o Outcome) Same(p Outcome) bool {
 		o.HashKV.Revision == p.HashKV.Revision && o.HashKV.CompactedRevision == p.HashKV.CompactedRevision
 }
 
-// Judge tells the outcomes that agree, and that are to be trusted, from the odd
+// Judge distinguishes the outcomes that agree, and that are to be trusted, from the odd
 // ones. They are those of the most databases, or those of the only one that has
-// checksums, if there is one such group; both are empty where nothing tells, and
+// checksums, if there is one such group; both are empty where nothing shows it, and
 // odd is where all are the same.
 func Judge(all []Outcome) (agree, odd []Outcome) {
 	var groups [][]Outcome

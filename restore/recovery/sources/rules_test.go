@@ -9,7 +9,7 @@ import (
 )
 
 // With authentication on, older etcds permitted by other rules: the plan says what
-// --source-version is for, where nothing else tells the version.
+// --source-version is for, where nothing else says the version.
 func TestSourceVersionIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		what, version, given, backup string
@@ -21,7 +21,7 @@ func TestSourceVersionIsAskedFor(t *testing.T) {
 		{what: "no auth", version: "3.5.0", log: true},
 		{what: "3.7", version: "3.7.0", auth: true, log: true},
 		{what: "nothing is replayed", version: "3.5.0", auth: true},
-		{what: "a backup tells it", version: "3.5.0", backup: "b", auth: true, log: true},
+		{what: "a backup says it", version: "3.5.0", backup: "b", auth: true, log: true},
 	} {
 		base := Base{Owner: "m1", Path: "/m1/db", Backup: c.backup}
 		d := &decision{req: DecideRequest{SourceVersion: c.given}, plan: &Plan{Proven: true}, findings: &Findings{Survivors: []Remains{
@@ -38,7 +38,7 @@ func TestSourceVersionIsAskedFor(t *testing.T) {
 	}
 }
 
-// A directory and a repository of two clusters are told of, whatever lies beside them; a
+// A directory and a repository of two clusters are reported, whatever lies beside them; a
 // timeline that nothing was stored in says nothing, as one is opened before members start.
 func TestMixed(t *testing.T) {
 	survivor := func(name string, cluster snapshot.ID) Remains { return Remains{Name: name, ClusterID: cluster} }

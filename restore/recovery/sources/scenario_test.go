@@ -277,7 +277,7 @@ func (s *scenario) findings(t *testing.T) *Findings {
 }
 
 // Of each log the terms of the entries that any database or full snapshot ends with are
-// told: by these a log joins it.
+// reported: by these a log joins it.
 func TestTermsOfDatabases(t *testing.T) {
 	log := []raftlog.Entry{{Index: 4, Term: 1}, {Index: 5, Term: 2}, {Index: 6, Term: 2}}
 	f := (&scenario{

@@ -184,7 +184,7 @@ func TestRunningIsRefused(t *testing.T) {
 
 // An isolated leader writes into its log what nobody acknowledges. Beside a
 // survivor of the others that tail is refused and cut, though it is the longer
-// one; alone it cannot be told, and the plan says unproven.
+// one; alone it cannot be recognized, and the plan says unproven.
 func TestRefusedTail(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.6", Members: 3})

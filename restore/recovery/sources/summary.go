@@ -1,4 +1,4 @@
-// A summary is what a host tells of its member's data without the data: who writes it
+// A summary is what a host reports of its member's data without the data: who writes it
 // has read the member's databases and its log, and who reads it compares that log with
 // others.
 //
@@ -128,10 +128,10 @@ func (p *pipedSummary) Close() error {
 }
 
 // WriteSummary reads one stopped member, its databases and its log to the end, and
-// writes what Survey needs of it: what the databases, the log and the files tell, and of
+// writes what Survey needs of it: what the databases, the log and the files show, and of
 // each entry of the log which one it is. It opens files for reading only, locks nothing,
 // holds a few entries in memory, and fails with a *RunningError where the member runs, or was
-// started meanwhile. What is damaged is told in the summary, and no error.
+// started meanwhile. What is damaged is reported in the summary, and no error.
 //
 // What was written when it fails is refused by Survey. A summary is as
 // confidential as the log: see above.

@@ -119,7 +119,7 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// What cannot be told, or what nobody takes, is an error; and so is a member that was
+// What cannot be written, or what nobody takes, is an error; and so is a member that was
 // started meanwhile, see TestSummaryStartedMeanwhile.
 func TestNotWritten(t *testing.T) {
 	broken := errors.New("broken")
@@ -218,7 +218,7 @@ func summarized(name string, data []byte) Summary {
 }
 
 // The log of a restored cluster begins with no entry of the old one's, and ends
-// there where nothing was written yet; a torn tail is told as one.
+// there where nothing was written yet; a torn tail is reported as one.
 func TestSummaryOfRestoredAndTorn(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})

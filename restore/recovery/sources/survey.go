@@ -10,7 +10,7 @@
 //  1. Survey opens files for reading only and locks nothing. A directory that a
 //     member runs on is refused: what is read of it would mix two moments.
 //  2. Logs are compared entry by entry, in one pass that holds a few entries of each
-//     in memory. Two histories are told apart by what they hold, never by names,
+//     in memory. Two histories are distinguished by what they hold, never by names,
 //     times, or how long they are, and they are never ranked against each other.
 //  3. "Proven" is said only where the logs that were read whole are those of a
 //     majority of the voters of every membership that may have been in force.
@@ -38,7 +38,7 @@ import (
 )
 
 // Survey reads what is left: of members their summaries, of repositories what their
-// listings and headers tell, and of archived logs the entries from where the members'
+// listings and headers show, and of archived logs the entries from where the members'
 // logs begin.
 //
 // What is damaged is a finding, not an error; but a summary that is not a whole
@@ -166,7 +166,7 @@ func (y *survey) compare(ctx context.Context) error {
 	return nil
 }
 
-// membersUnknown reports whether a member's log tells nobody who the members were: its
+// membersUnknown reports whether a member's log does not show who the members were: its
 // database is gone, and it does not begin with the first entry.
 func (y *survey) membersUnknown() bool {
 	return slices.ContainsFunc(y.members, func(m *openedSummary) bool { return m.found.Log != nil && !m.found.begins() })

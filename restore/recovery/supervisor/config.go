@@ -1,4 +1,4 @@
-// Setup is what a host process is told of its host: its member, the clients
+// Setup is what a host process is given about its host: its member, the clients
 // of the cluster that run there, and where it keeps its state. The keys stand in the
 // cluster file of `requorum recover`, for each host or once for all, and reach the
 // host with the first request.

@@ -27,7 +27,7 @@ type manifestFile struct {
 // Aside is where the manifest lies while it is away.
 func (m manifestFile) Aside() string { return filepath.Join(m.AsideDir, filepath.Base(m.Path)) }
 
-// Where tells at which of its two places the manifest lies; both, where an attempt
+// Where says at which of its two places the manifest lies; both, where an attempt
 // to move it was ended in between. It fails with fs.ErrNotExist where it lies at
 // neither.
 func (m manifestFile) Where() (inPlace, aside bool, err error) {

@@ -27,6 +27,6 @@ type ProcessTable struct {
 	// a process that is not root.
 	Hidden int
 	// Incomplete is why there may be processes that are not even counted; only
-	// ProcessesNamed tells.
+	// ProcessesNamed says it.
 	Incomplete string
 }

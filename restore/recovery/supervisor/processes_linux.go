@@ -167,7 +167,7 @@ func forWriting(fdinfo []byte) bool {
 			return err != nil || flags&syscall.O_ACCMODE != syscall.O_RDONLY
 		}
 	}
-	return true // it cannot be told
+	return true // it is not known
 }
 
 // ownersOf are root and the owners of a data directory: an etcd keeps it to its own
@@ -203,7 +203,7 @@ func mayWrite(pid int, owners []string) (bool, error) {
 			return len(users) < 2 || slices.Contains(owners, users[0]) && slices.Contains(owners, users[1]), nil
 		}
 	}
-	return true, nil // it cannot be told
+	return true, nil // it is not known
 }
 
 // startedOn reports whether a process was started with a directory as its data
@@ -342,7 +342,7 @@ func ProcessesNamed(program string) (*ProcessTable, error) {
 	return t, nil
 }
 
-// runs tells by what a process is known to run a program; empty where it does not.
+// runs says by what a process is known to run a program; empty where it does not.
 func runs(pid int, program string) (string, error) {
 	folder := processFolder(pid)
 	comm, err := os.ReadFile(filepath.Join(folder, "comm"))

@@ -210,7 +210,7 @@ func TestNamed(t *testing.T) {
 }
 
 // TestNamedInATableThatHides: where proc is mounted with hidepid, who has
-// no right to trace others is told so, and proves nothing by it; root is not. Takes root.
+// no right to trace others hears of it, and proves nothing by it; root does not. Takes root.
 func TestNamedInATableThatHides(t *testing.T) {
 	storetest.NeedRoot(t)
 	exe, err := os.Executable()

@@ -17,13 +17,13 @@ import (
 const (
 	// askTimeout is for a program that only asks.
 	askTimeout = 20 * time.Second
-	// saidLimit is as much of a program's output as an error tells.
+	// saidLimit is as much of a program's output as an error shows.
 	saidLimit = 1 << 10
 	// readLimit is as much of an answer as is read.
 	readLimit = 4 << 20
 )
 
-// inherited is what this process was started with. What it is told later, such as the
+// inherited is what this process was started with. What it is given later, such as the
 // coordinator's keys of S3, must not be in the environment of a program: what that
 // starts runs as another user, who could read it.
 var inherited = os.Environ()

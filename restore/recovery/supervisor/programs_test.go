@@ -14,7 +14,7 @@ import (
 )
 
 // TestStartKeepsWhatADaemonPrints: what a program leaves behind goes on printing into a
-// file that has a name, and an error tells of its own attempt only.
+// file that has a name, and an error shows its own attempt only.
 func TestStartKeepsWhatADaemonPrints(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func TestStartKeepsWhatADaemonPrints(t *testing.T) {
 	}
 }
 
-// TestStartThatDoesNotEnd: a start program that stays in the foreground is told apart
+// TestStartThatDoesNotEnd: a start program that stays in the foreground is distinguished
 // from one that is slow, by what to do.
 func TestStartThatDoesNotEnd(t *testing.T) {
 	t.Parallel()

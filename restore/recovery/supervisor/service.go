@@ -25,7 +25,7 @@ import (
 	"github.com/requorum/requorum/restore"
 )
 
-// Errors to tell apart.
+// Errors to distinguish.
 var (
 	// ErrRuns says that it is not stopped; what shows it is in the error.
 	ErrRuns = errors.New("it runs")
@@ -121,7 +121,7 @@ type evidence struct {
 func (e evidence) member() bool { return e.dataDir != "" }
 
 // stopped proves it, beside what the supervisor says. A process that does not show its
-// files is not held against a member: the locks are the kernel's, and tell of every one.
+// files is not held against a member: the locks are the kernel's, and show every one.
 func (e evidence) stopped() error {
 	var table *ProcessTable
 	var err error
@@ -207,6 +207,6 @@ func (e evidence) running() error {
 
 // waitStopped waits for the proof of a kind.
 func waitStopped(ctx context.Context, stopped func(context.Context) error) error {
-	// A question that was begun is answered, so that its reason is told.
+	// A question that was begun is answered, so that its reason is reported.
 	return until(ctx, func() error { return stopped(context.WithoutCancel(ctx)) })
 }

@@ -101,7 +101,7 @@ func (s *staticPod) Stopped(ctx context.Context) error {
 	return nil
 }
 
-// memberStopped goes by the locks, which tell at every moment; of a client, only the
+// memberStopped goes by the locks, which show it at every moment; of a client, only the
 // time says that the kubelet starts none any more.
 func (s *staticPod) memberStopped(ctx context.Context) error {
 	ids, err := s.runtime.Running(ctx)
@@ -156,7 +156,7 @@ func (s *staticPod) Start(ctx context.Context) error {
 }
 
 // runs fails with errNotRunning until the container runtime and the process table
-// have a client, and the locks tell of a member.
+// have a client, and the locks show a member.
 func (s *staticPod) runs(ctx context.Context) error {
 	if !s.member() && s.runtime.Socket != "" {
 		ids, err := s.runtime.Running(ctx)

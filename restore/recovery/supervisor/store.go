@@ -199,7 +199,7 @@ func (s *bundled) spawn(ended chan<- error) error {
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
 	cmd.Env = []string{}
 	for _, v := range inherited {
-		if !strings.HasPrefix(v, "NOTIFY_SOCKET=") { // it is not this process's supervisor that it would tell
+		if !strings.HasPrefix(v, "NOTIFY_SOCKET=") { // it is not this process's supervisor that it would notify
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
@@ -219,7 +219,7 @@ func (s *bundled) spawn(ended chan<- error) error {
 	}()
 	started, err := processStarted(cmd.Process.Pid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it has ended, and is told so
+		return nil // it has ended, which is reported
 	}
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func storeOf(t *testing.T, dir, state string, command ...string) *bundled {
 
 // TestStore: the bundled store is started once, survives its host process, is
 // stopped by the next one, and killed where it does not end. It gets nothing of what
-// the host process was told.
+// the host process was given.
 func TestStore(t *testing.T) {
 	t.Setenv("REQUORUM_TEST_SECRET", "SECRETVALUE")
 	dir, state := filepath.Join(t.TempDir(), "data"), t.TempDir()
@@ -69,7 +69,7 @@ func TestStore(t *testing.T) {
 	require.NoError(t, s.Stop(soon(t, 30*time.Second)))
 }
 
-// TestStoreThatEnds is told at once, and where to read why.
+// TestStoreThatEnds is reported at once, and where to read why.
 func TestStoreThatEnds(t *testing.T) {
 	dir, state := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	s := storeOf(t, dir, state, "/bin/false")

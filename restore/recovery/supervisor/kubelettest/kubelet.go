@@ -49,7 +49,7 @@ type Kubelet struct {
 	Grace time.Duration
 	// Backoff is how long a process that ended is left so; 0 is for good.
 	Backoff time.Duration
-	// CRI is a folder for what Crictl tells; empty where there is no runtime to ask.
+	// CRI is a folder for what Crictl shows; empty where there is no runtime to ask.
 	CRI string
 
 	logs    string // the folder of what its pods print
