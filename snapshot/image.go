@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -121,6 +122,31 @@ type File struct {
 	path    string
 	size    int64  // of the database
 	trailer []byte // the SHA-256 behind it; nil where there is none
+	// unsynced: its pages may be in memory only, and on their way to the disk.
+	unsynced bool
+}
+
+// OpenUnsynced is OpenFile of a file that somebody has just written, and not synced. What
+// the file system could not write to the disk since may read as zeros, or as it was
+// before: then the methods fail at the end of what they read.
+func OpenUnsynced(path string) (*File, error) {
+	f, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f.unsynced = true
+	return f, nil
+}
+
+// written fails where something of the file could not be written to the disk.
+func (f *File) written(file *os.File) error {
+	if !f.unsynced {
+		return nil
+	}
+	if err := safedir.WrittenBack(file); err != nil {
+		return fmt.Errorf("the file system lost what was written: %w: look at its disk, then run again", err)
+	}
+	return nil
 }
 
 // OpenFile looks at the file's size, which reports whether a SHA-256 follows the
@@ -221,7 +247,7 @@ func (f *File) read(do func(io.ReaderAt) error) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(do(file), file.Close()); err != nil {
+	if err := errors.Join(do(file), f.written(file), file.Close()); err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
 	return nil
@@ -241,7 +267,7 @@ func (f *File) Open(context.Context) (io.ReadCloser, error) {
 	}
 	body := &bodyReader{src: src, left: f.size, end: func() error {
 		rest, err := io.ReadAll(io.LimitReader(file, sha256.Size+1))
-		if err != nil {
+		if err = errors.Join(err, f.written(file)); err != nil {
 			return err
 		}
 		if !f.HasHash() && len(rest) == 0 || f.HasHash() && bytes.Equal(rest, sum.Sum(nil)) {

@@ -50,7 +50,7 @@ func (h *History) Rebuild(ctx context.Context, p *Point, o Options) (_ *Rebuilt,
 // prove reads the database that was rebuilt, and writes its recipe.
 func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed, o Options) error {
 	o.progress(PhaseProve, 0, 0)
-	file, err := snapshot.OpenFile(r.scratch.database())
+	file, err := snapshot.OpenUnsynced(r.scratch.database())
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (r *Rebuilt) HasHash() bool {
 func (r *Rebuilt) ReplayRecipe() *Recipe { return r.Recipe }
 
 // Path is the rebuilt database's file, until Close; empty where nothing was
-// replayed.
+// replayed. It is not synced: see snapshot.OpenUnsynced.
 func (r *Rebuilt) Path() string {
 	if r.scratch == nil {
 		return ""
@@ -211,9 +211,9 @@ func (r *Rebuilt) Path() string {
 	return r.scratch.database()
 }
 
-// Take moves the rebuilt database to a path, where it is the caller's: the image cannot be
-// opened any more. It reports false, and nothing is moved, where nothing was replayed, and
-// where the path is in another file system.
+// Take moves the rebuilt database to a path, where it is the caller's, who syncs it: the
+// image cannot be opened any more. It reports false, and nothing is moved, where nothing
+// was replayed, and where the path is in another file system.
 func (r *Rebuilt) Take(path string) (bool, error) {
 	if r.scratch == nil {
 		return false, nil

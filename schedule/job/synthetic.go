@@ -217,7 +217,7 @@ func (p *syntheticPlan) keep(ctx context.Context, o SyntheticOptions, r *walrepl
 	if err := cutFile(ctx, r.Path()); err != nil {
 		return nil, err
 	}
-	image, err := snapshot.OpenFile(r.Path())
+	image, err := snapshot.OpenUnsynced(r.Path())
 	if err != nil {
 		return nil, err
 	}

@@ -140,6 +140,19 @@ func beginWriteback(f *os.File, offset, length int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), offset, length, unix.SYNC_FILE_RANGE_WRITE)
 }
 
+// WrittenBack waits for what is on its way to the disk of a file, and reports an error
+// of writing that nobody has seen yet. It begins no writing: Sync does.
+func WrittenBack(f *os.File) error {
+	switch err := unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE); err {
+	case nil:
+		return nil
+	case unix.ENOSYS, unix.EPERM, unix.EINVAL: // a sandbox without it
+		return f.Sync()
+	default:
+		return &os.PathError{Op: "write", Path: f.Name(), Err: err}
+	}
+}
+
 // free asks the file system.
 func free(dir string) (free int64, known bool, err error) {
 	var st unix.Statfs_t

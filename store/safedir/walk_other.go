@@ -52,5 +52,8 @@ func renameat(from int, a string, to int, b string, _ uint) error {
 // beginWriteback is for Linux: elsewhere the sync at the end alone writes to the disk.
 func beginWriteback(*os.File, int64, int64) {}
 
+// WrittenBack syncs the file.
+func WrittenBack(f *os.File) error { return f.Sync() }
+
 // free is not known on this platform.
 func free(string) (free int64, known bool, err error) { return 0, false, nil }

@@ -181,7 +181,7 @@ func (k *checking) phaseTook(name string, took time.Duration) {
 
 // databaseOf is the database that a replay gave.
 func databaseOf(name string, r *walreplay.Rebuilt) (Database, error) {
-	f, err := snapshot.OpenFile(r.Path())
+	f, err := snapshot.OpenUnsynced(r.Path())
 	return Database{name, f}, err
 }
 
