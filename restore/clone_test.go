@@ -2,28 +2,16 @@ package restore
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/requorum/requorum/store/storetest"
 )
 
 // TestCloneSharesBlocks: on a file system that can, the second and third member
 // take no space of their own, and are equal to the first.
 func TestCloneSharesBlocks(t *testing.T) {
-	storetest.NeedRoot(t)
-	storetest.Program(t, "mkfs.xfs")
-	disk := filepath.Join(t.TempDir(), "disk")
-	require.NoError(t, os.WriteFile(disk, nil, 0o600))
-	require.NoError(t, os.Truncate(disk, 400<<20))
-	if out, err := exec.Command("mkfs.xfs", "-q", disk).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs.xfs: %s", out)
-	}
-	dir := t.TempDir()
-	mount(t, "-o", "loop", disk, dir)
+	dir := mountDisk(t, filepath.Join(t.TempDir(), "disk"), 400<<20, "mkfs.xfs")
 	image := open(t, makeDB(t, dbOptions{keys: 30000, valueSize: 1000, clusterVersion: "3.5.0"}))
 	before, err := freeBytes(dir)
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,10 +23,29 @@ func mount(t testing.TB, args ...string) {
 	target := args[len(args)-1]
 	t.Cleanup(func() {
 		// A loop device keeps its file a moment longer than its mount.
-		if out, err := exec.Command("umount", "--lazy", target).CombinedOutput(); err != nil {
+		out, err := exec.Command("umount", target).CombinedOutput()
+		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			out, err = exec.Command("umount", target).CombinedOutput()
+		}
+		if err != nil {
 			t.Errorf("umount %s: %s", target, out)
 		}
 	})
+}
+
+// mountDisk mounts a new file system of so many bytes, in a file, and gives where.
+func mountDisk(t testing.TB, disk string, size int64, mkfs ...string) (dir string) {
+	t.Helper()
+	storetest.NeedRoot(t)
+	mkfs[0] = storetest.Program(t, mkfs[0])
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, os.Truncate(disk, size))
+	if out, err := exec.Command(mkfs[0], append(mkfs[1:], "-q", disk)...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %s", mkfs[0], out)
+	}
+	dir = t.TempDir()
+	mount(t, "-o", "loop", disk, dir)
+	return dir
 }
 
 // TestDiskFull: too little space is noticed before the first byte, and a disk
@@ -101,16 +121,9 @@ func TestMountedDataDirectory(t *testing.T) {
 // restore succeeds.
 func TestLostWrites(t *testing.T) {
 	storetest.NeedRoot(t)
-	storetest.Program(t, "mkfs.ext4")
-	small, dir := t.TempDir(), t.TempDir()
+	small := t.TempDir()
 	mount(t, "-t", "tmpfs", "-o", "size=6m", "tmpfs", small)
-	disk := filepath.Join(small, "disk") // which says that it has more room than there is
-	require.NoError(t, os.WriteFile(disk, nil, 0o600))
-	require.NoError(t, os.Truncate(disk, 64<<20))
-	if out, err := exec.Command("mkfs.ext4", "-q", "-O", "^has_journal", disk).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs.ext4: %s", out)
-	}
-	mount(t, "-o", "loop", disk, dir)
+	dir := mountDisk(t, filepath.Join(small, "disk"), 64<<20, "mkfs.ext4", "-O", "^has_journal") // more than there is room for
 	data, err := os.ReadFile(makeDB(t, dbOptions{keys: 9000, valueSize: 1000, clusterVersion: "3.5.0"}))
 	require.NoError(t, err)
 	// Where nobody looks at that, reading does not show it.

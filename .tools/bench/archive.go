@@ -183,7 +183,7 @@ func watchSegments(ctx context.Context, root string) map[string]time.Time {
 	}
 }
 
-// lag is, of each put, how long after its acknowledgement it was in the
+// lag measures how long after its acknowledgement each put was in the
 // repository. All of them have to be there.
 func (a *archived) lag(ctx context.Context, root string, seen map[string]time.Time, w *writes) error {
 	sink, err := disk.New(root)

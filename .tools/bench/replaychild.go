@@ -73,7 +73,7 @@ func replayMain(ctx context.Context, args []string) (err error) {
 		}
 	}
 	result := replayResult{Entries: int(stopped.Index - first), Revision: stopped.Revision, Took: time.Since(start)}
-	if err := os.RemoveAll(scratch + ".bulk"); err != nil {
+	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
 	return result.write(report)

@@ -245,7 +245,7 @@ type namedFile struct {
 	name string
 }
 
-// Name names the base and the point.
+// Name says what the base and the point are.
 func (n namedFile) Name() string { return n.name }
 
 // cutFile ends a database file behind its last page: bbolt grows a file in large
