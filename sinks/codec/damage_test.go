@@ -123,7 +123,7 @@ func TestFramesDroppedDoubledSwapped(t *testing.T) {
 	fitting := func(order ...int) []byte {
 		var b tableBuilder
 		for _, i := range order {
-			b.add(raw[i*frame:][:frame], frames[i])
+			b.add(frame, frames[i])
 		}
 		return b.finish()
 	}
@@ -142,6 +142,26 @@ func TestFramesDroppedDoubledSwapped(t *testing.T) {
 	e2.StoredSHA256 = sha256Hex(other)
 	_, err = readAll(t, bytes.NewReader(other), e2)
 	require.Error(t, err, "a seek table that does not fit was not noticed")
+}
+
+// A frame has to end with the checksum that is in the seek table, too.
+func TestFrameWithoutChecksum(t *testing.T) {
+	raw := objects(1 << 10)
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false))
+	require.NoError(t, err)
+	frame := encoder.EncodeAll(raw, nil)
+	require.NoError(t, encoder.Close())
+	_, e := store(t, raw, Options{FrameSize: 1 << 10})
+	var table tableBuilder
+	table.add(len(raw), frame)
+	stored := append(frame, table.finish()...)
+	e.StoredSize, e.StoredSHA256 = int64(len(stored)), sha256Hex(stored)
+	_, err = readAll(t, bytes.NewReader(stored), e)
+	require.ErrorContains(t, err, "a frame without a checksum")
+	opened, err := OpenAt(bytes.NewReader(stored), e.StoredSize, e)
+	require.NoError(t, err)
+	_, err = opened.ReadAt(make([]byte, 1), 0)
+	require.Error(t, err)
 }
 
 // A description that was edited, field by field.

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -67,12 +66,11 @@ func readFrame(r *bufio.Reader, buf []byte, limit int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if header.HasCheckSum {
-		if err := grow(4); err != nil {
-			return nil, err
-		}
+	if !header.HasCheckSum {
+		return nil, errors.New("a frame without a checksum")
 	}
-	return buf, nil
+	err = grow(checksumSize)
+	return buf, err
 }
 
 // noEOF makes an end in the middle of something what it is.
@@ -129,11 +127,19 @@ func (e Encoding) tableSize() int64 { return 8 + 12*int64(e.Frames) + 9 }
 // tableBuilder gathers the seek table's entries of frames that are compressed.
 type tableBuilder struct{ entries []byte }
 
-// add appends the entry of the next frame.
-func (b *tableBuilder) add(raw, compressed []byte) {
+// add appends the entry of the next frame, which has so many raw bytes.
+func (b *tableBuilder) add(rawSize int, compressed []byte) {
 	b.entries = binary.LittleEndian.AppendUint32(b.entries, uint32(len(compressed)))
-	b.entries = binary.LittleEndian.AppendUint32(b.entries, uint32(len(raw)))
-	b.entries = binary.LittleEndian.AppendUint32(b.entries, uint32(xxhash.Sum64(raw)))
+	b.entries = binary.LittleEndian.AppendUint32(b.entries, uint32(rawSize))
+	b.entries = binary.LittleEndian.AppendUint32(b.entries, checksumOf(compressed))
+}
+
+// checksumSize is that of the checksum of its raw bytes that a frame ends with. The
+// seek table's is the same: the lower 32 bits of XXH64.
+const checksumSize = 4
+
+func checksumOf(compressed []byte) uint32 {
+	return binary.LittleEndian.Uint32(compressed[len(compressed)-checksumSize:])
 }
 
 // finish returns the table as the skippable frame that ends the stream.

@@ -235,7 +235,7 @@ func (r *reader) check() error {
 		}
 		sum.Write(rest)
 		hashed += int64(len(f.raw))
-		table.add(f.raw, f.compressed)
+		table.add(len(f.raw), f.compressed)
 		r.ready <- f
 	}
 	// The stored bytes were checked as a whole before order was closed.

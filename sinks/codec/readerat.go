@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"filippo.io/age"
-	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -158,8 +157,8 @@ func (r *ReaderAt) readFrame(i int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := decodeFrame(r.decoder, compressed, nil, r.encoding.rawFrameSize(i))
-	if err == nil && uint32(xxhash.Sum64(raw)) != entry.checksum {
+	raw, err := decodeFrame(r.decoder, compressed, nil, r.encoding.rawFrameSize(i)) // checks the frame's own
+	if err == nil && checksumOf(compressed) != entry.checksum {
 		err = errors.New("checksum is not that of the seek table")
 	}
 	if err != nil {

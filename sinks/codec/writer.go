@@ -331,7 +331,7 @@ func (w *Writer) writeFrames() {
 		if _, ok := receive(w.ctx, f.isHashed); !ok {
 			return
 		}
-		w.table.add(f.raw, f.compressed)
+		w.table.add(len(f.raw), f.compressed)
 		if _, err := w.payload.Write(f.compressed); err != nil {
 			w.cancel(fmt.Errorf("write the stored object at byte %d: %w", w.stored.n, err))
 			return
