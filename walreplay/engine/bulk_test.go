@@ -670,9 +670,13 @@ func TestBulkLeaves(t *testing.T) {
 	if _, _, err := bulked(t, base, Options{SourceVersion: "x"}, nil, RunOptions{}); err == nil || errors.Is(err, ErrNotBulk) {
 		t.Errorf("a version that is none: %v", err)
 	}
+	const header = "\xa2\x06\x02\x08\x01" // of a request
 	for name, e := range map[string]raftlog.Entry{
 		"nonsense":                  {Index: first, Data: []byte{0xff}},
-		"a new field":               logOf(t, first, append([]byte("\xa2\x06\x02\x08\x01"), "\x22\x05\x0a\x01k\x78\x01"...))[0],
+		"a new field":               logOf(t, first, []byte(header+"\x22\x05\x0a\x01k\x78\x01"))[0],
+		"a put that is there twice": logOf(t, first, []byte(header+"\x22\x03\x0a\x01k\x22\x03\x0a\x01k"))[0],
+		"a deletion, twice":         logOf(t, first, []byte(header+"\x2a\x03\x0a\x01a\x2a\x03\x0a\x01a"))[0],
+		"a transaction, twice":      logOf(t, first, []byte(header+"\x32\x00\x32\x00"))[0],
 		"a key deleted and put":     logOf(t, first, &pb.InternalRaftRequest{Txn: txnOf(deleteOp("a", ""), putOp(&pb.PutRequest{Key: []byte("a")}))})[0],
 		"an empty operation":        logOf(t, first, &pb.InternalRaftRequest{Txn: &pb.TxnRequest{Success: []*pb.RequestOp{{}}}})[0],
 		"a new member that is none": logOf(t, first, &raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: new(uint64)})[0],
