@@ -382,6 +382,9 @@ func TestPageWriter(t *testing.T) {
 			require.NoError(t, w.add(key, value))
 		}
 		require.NoError(t, errors.Join(w.finish(), f.Close()))
+		if now := cap(w.buffer); now > writeBuffer+os.Getpagesize() {
+			t.Errorf("%d leaves take %d bytes of memory", n, now)
+		}
 		expectEqual(t, storetest.ReadContents(t, path), want)
 		info, err := os.Stat(path)
 		require.NoError(t, err)
