@@ -61,10 +61,10 @@ func (o *options) ofAgents(ctx context.Context, b *bench, r *report) error {
 	if err := b.besideCluster(ctx, r, o.mebibytes<<20, o.agentRounds); err != nil {
 		return err
 	}
-	if o.agentDatabase == 0 {
+	if o.largest == 0 {
 		return nil
 	}
-	return b.besideLarge(ctx, r, int64(o.agentDatabase))
+	return b.besideLarge(ctx, r, int64(o.largest))
 }
 
 // besideCluster measures three agents beside three members of etcd.

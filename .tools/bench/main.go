@@ -35,17 +35,17 @@ func (b *bench) requorum() string           { return filepath.Join(b.bin, "requo
 func (b *bench) etcd(program string) string { return filepath.Join(b.bin, "etcd-3.7", program) }
 
 type options struct {
-	bin, out, dir                 string
-	mebibytes                     int64
-	backupRounds, restoreRounds   int
-	skipMemory, skipRestore, keep bool
-	skipSnapshots, skipLog        bool
-	skipVerify, skipAgent         bool
-	agentDatabase                 byteSize
-	verifyRounds, drillRounds     int
-	agentRounds                   int
-	skipRecover                   bool
-	recoverRounds                 int
+	bin, out, dir                string
+	mebibytes                    int64
+	backupRounds, restoreRounds  int
+	skipSizes, skipRestore, keep bool
+	skipSnapshots, skipLog       bool
+	skipVerify, skipAgent        bool
+	largest                      byteSize
+	verifyRounds, drillRounds    int
+	agentRounds                  int
+	skipRecover                  bool
+	recoverRounds                int
 }
 
 func main() {
@@ -76,13 +76,13 @@ func start(ctx context.Context, args []string) error {
 	flags.Int64Var(&o.mebibytes, "size", 1100, "database in use, in MiB")
 	flags.IntVar(&o.backupRounds, "backup-rounds", 3, "counted rounds of backups")
 	flags.IntVar(&o.restoreRounds, "restore-rounds", 3, "counted rounds of restores")
-	flags.BoolVar(&o.skipMemory, "skip-memory", false, "leave out the memory at other sizes")
+	flags.BoolVar(&o.skipSizes, "skip-sizes", false, "leave out what other sizes take")
 	flags.BoolVar(&o.skipRestore, "skip-restore", false, "leave out the restores")
 	flags.BoolVar(&o.skipSnapshots, "skip-snapshots", false, "leave out backups and restores")
 	flags.BoolVar(&o.skipLog, "skip-log", false, "leave out the log: its replay, and archiving")
 	flags.BoolVar(&o.skipVerify, "skip-verify", false, "leave out verify: the structure of a snapshot, and drills")
 	flags.BoolVar(&o.skipAgent, "skip-agent", false, "leave out the agent: what it costs beside a cluster, and its memory")
-	flags.Var(&o.agentDatabase, "agent-database", "also measure the memory of an agent whose member has a database of this size, such as 8GiB; needs room for 4 times as much")
+	flags.Var(&o.largest, "largest", "also measure a database of this size, such as 8GiB, and the memory of its agent; needs room for 5 times as much")
 	flags.IntVar(&o.verifyRounds, "verify-rounds", 3, "counted rounds of verify, cold and again warm")
 	flags.IntVar(&o.drillRounds, "drill-rounds", 2, "counted rounds of drills")
 	flags.IntVar(&o.agentRounds, "agent-rounds", 3, "rounds of agents beside a cluster")
@@ -100,7 +100,7 @@ func start(ctx context.Context, args []string) error {
 
 // partly says that something is left out, so that an older table of it stays.
 func (o *options) partly() bool {
-	return o.skipMemory || o.skipRestore || o.skipSnapshots || o.skipLog || o.skipVerify || o.skipAgent || o.skipRecover
+	return o.skipSizes || o.skipRestore || o.skipSnapshots || o.skipLog || o.skipVerify || o.skipAgent || o.skipRecover
 }
 
 func (o *options) run(ctx context.Context) (err error) {
@@ -115,7 +115,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if need := max(20*o.mebibytes<<20, 4*int64(o.agentDatabase)); have < need {
+	if need := max(20*o.mebibytes<<20, 5*int64(o.largest)); have < need {
 		return fmt.Errorf("%s has %s free, %s are needed: give another folder with -dir", o.dir, mebibytes(have), mebibytes(need))
 	}
 	if b.dir, err = os.MkdirTemp(o.dir, "bench-"); err != nil {

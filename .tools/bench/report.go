@@ -20,14 +20,12 @@ type report struct {
 	versions string
 	loaded   loaded // what backups and restores were of
 	backups  []outcome
-	restores []outcome   // none when left out
-	memory   [][]outcome // of backups, for each size of the database; etcdctl first
+	restores []outcome // none when left out
+	sizes    []sized   // the smallest first
 	replays  []replayed
 	archives []archived
 	verified []verified
 	drilled  []drilled
-
-	verifyMemory []verifiedAt
 
 	beside     []beside // agents beside a cluster; none without them first
 	besideSize loaded
@@ -47,14 +45,14 @@ func (r *report) markdown() string {
 	if len(r.backups) > 0 {
 		r.writeSnapshots(&b)
 	}
+	if len(r.sizes) > 0 {
+		r.writeSizes(&b)
+	}
 	r.writeReplays(&b)
 	if len(r.archives) > 0 {
 		r.writeArchives(&b)
 	}
 	r.writeVerified(&b)
-	if len(r.verifyMemory) > 0 {
-		r.writeVerifyMemory(&b)
-	}
 	if len(r.drilled) > 0 {
 		r.writeDrilled(&b)
 	}
@@ -70,9 +68,6 @@ func (r *report) writeSnapshots(b *strings.Builder) {
 	if len(r.restores) > 0 {
 		section(b, "Restore of three members", "etcdutl thrice", "written", r.restores)
 	}
-	if len(r.memory) > 0 {
-		r.writeMemory(b)
-	}
 }
 
 // section is one contest; the first contestant is the rival.
@@ -83,24 +78,6 @@ func section(b *strings.Builder, title, rival, bytes string, outcomes []outcome)
 		o := &outcomes[i]
 		fmt.Fprintf(b, "| %s | %d | %s | %s | %.1f s | %s | %s | %s |\n", o.name, len(o.usages), seconds(o.wall()),
 			times(o.fasterThan(&outcomes[0])), o.cpu().median.Seconds(), mebibytes(o.rss()), mebibytes(o.anon()), mebibytes(o.stored))
-	}
-}
-
-// writeMemory shows the contestants that were measured at every size: the
-// first ones of each contest.
-func (r *report) writeMemory(b *strings.Builder) {
-	b.WriteString("\n### Peak memory of backups, by the size of the database\n\n| database |")
-	shown := r.memory[0]
-	for _, o := range shown {
-		fmt.Fprintf(b, " %s |", o.name)
-	}
-	b.WriteString("\n| ---: |" + strings.Repeat(" ---: |", len(shown)) + "\n")
-	for _, outcomes := range r.memory {
-		fmt.Fprintf(b, "| %s |", mebibytes(outcomes[0].stored))
-		for i := range shown {
-			fmt.Fprintf(b, " %s |", mebibytes(outcomes[i].rss()))
-		}
-		b.WriteString("\n")
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 // tables are how the sections of the document begin, in their order.
 var tables = []string{
-	"Backup of one member", "Restore of three members", "Peak memory of backups",
-	"Replay of a log", "Archiving", titleCold, titleWarm, titleVerifyMemory, titleDrill,
+	"Backup of one member", "Restore of three members", titleSizes,
+	"Replay of a log", "Archiving", titleCold, titleWarm, titleDrill,
 	titleAgents, titleAgentMemory, titleRecover, titleRecoverPhases,
 }
 

@@ -7,10 +7,9 @@ import (
 )
 
 const (
-	titleCold         = "Structure of one snapshot, which is not in memory"
-	titleWarm         = "Structure of one snapshot, which is in memory"
-	titleVerifyMemory = "Peak memory of checks, by the size of the database"
-	titleDrill        = "Drill of a backup"
+	titleCold  = "Structure of one snapshot, which is not in memory"
+	titleWarm  = "Structure of one snapshot, which is in memory"
+	titleDrill = "Drill of a backup"
 )
 
 // writeVerified is one table for each state of the page cache.
@@ -25,23 +24,6 @@ func (r *report) writeVerified(b *strings.Builder) {
 			fmt.Fprintf(b, "| %s | %d | %s | %s | %.1f s | %s | %s | %s |\n", o.name, len(o.usages), seconds(o.wall()),
 				times(o.fasterThan(&v.outcomes[0])), o.cpu().median.Seconds(), mebibytes(o.rss()), mebibytes(o.anon()), checked)
 		}
-	}
-}
-
-// writeVerifyMemory shows those that were measured at every size.
-func (r *report) writeVerifyMemory(b *strings.Builder) {
-	fmt.Fprintf(b, "\n### %s\n\nIn brackets without mapped files.\n\n| database | keys |", titleVerifyMemory)
-	shown := r.verifyMemory[0].outcomes
-	for _, o := range shown {
-		fmt.Fprintf(b, " %s |", o.name)
-	}
-	b.WriteString("\n| ---: | ---: |" + strings.Repeat(" ---: |", len(shown)) + "\n")
-	for _, at := range r.verifyMemory {
-		fmt.Fprintf(b, "| %s | %d |", mebibytes(at.loaded.bytes), at.loaded.Keys)
-		for i := range shown {
-			fmt.Fprintf(b, " %s (%s) |", mebibytes(at.outcomes[i].rss()), mebibytes(at.outcomes[i].anon()))
-		}
-		b.WriteString("\n")
 	}
 }
 

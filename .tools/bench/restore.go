@@ -14,7 +14,6 @@ const restoreFolder = "restored"
 
 // restores are etcdutl, once for each member, and requorum, once for all.
 func (b *bench) restores(members []member) []contestant {
-	folder := b.path(restoreFolder)
 	cluster := initialCluster(members...)
 	rival := func(ctx context.Context, m member, flags ...string) (usage, error) {
 		args := append([]string{"snapshot", "restore", b.path(plainFile), "--name", m.name, "--data-dir", m.dataDir,
@@ -32,10 +31,7 @@ func (b *bench) restores(members []member) []contestant {
 		}
 		return sum, nil
 	}
-	ours := func(ctx context.Context, from ...string) (usage, error) {
-		args := append([]string{"restore", "--initial-cluster", cluster, "--data-dir", filepath.Join(folder, "{name}")}, from...)
-		return measure(ctx, b.s3Env(), b.requorum(), args...)
-	}
+	ours := func(ctx context.Context, from ...string) (usage, error) { return b.restoreFrom(ctx, members, from...) }
 	all := []contestant{
 		{name: "`etcdutl snapshot restore`, three times", run: func(ctx context.Context) (usage, error) { return thrice(ctx) }},
 		{name: "the same with `--bump-revision 1000000000 --mark-compacted`", run: func(ctx context.Context) (usage, error) {
@@ -64,16 +60,34 @@ func (b *bench) restores(members []member) []contestant {
 		{name: "`requorum restore` from the plain file", run: func(ctx context.Context) (usage, error) {
 			return ours(ctx, "--file", b.path(plainFile))
 		}},
-		// Last in each round that goes forwards: the result is booted afterwards.
-		{name: "`requorum restore`", run: func(ctx context.Context) (usage, error) {
-			return ours(ctx, "--repo", "file://"+b.path(plainRepo))
-		}},
 	}
 	for i := range all {
-		all[i].prepare = func() error { return errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o700)) }
-		all[i].stored = func() (int64, error) { return databases(members) }
+		b.ofRestores(&all[i], members)
 	}
-	return all
+	// Last in each round that goes forwards: the result is booted afterwards.
+	return append(all, b.restorePlain(members))
+}
+
+// ofRestores has a contestant begin without a result, and end with one for each member.
+func (b *bench) ofRestores(c *contestant, members []member) {
+	folder := b.path(restoreFolder)
+	c.prepare = func() error { return errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o700)) }
+	c.stored = func() (int64, error) { return databases(members) }
+}
+
+// restoreFrom is requorum's, of all members at once.
+func (b *bench) restoreFrom(ctx context.Context, members []member, from ...string) (usage, error) {
+	args := append([]string{"restore", "--initial-cluster", initialCluster(members...), "--data-dir", filepath.Join(b.path(restoreFolder), "{name}")}, from...)
+	return measure(ctx, b.s3Env(), b.requorum(), args...)
+}
+
+// restorePlain is that from a folder, without encryption.
+func (b *bench) restorePlain(members []member) contestant {
+	c := contestant{name: "`requorum restore`", run: func(ctx context.Context) (usage, error) {
+		return b.restoreFrom(ctx, members, "--repo", "file://"+b.path(plainRepo))
+	}}
+	b.ofRestores(&c, members)
+	return c
 }
 
 // databases checks that every member got its database, and adds up their

@@ -5,17 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"filippo.io/age"
 )
 
-const (
-	// slowRounds is in how many counted rounds the slow contestants take part.
-	slowRounds = 1
-	// memoryRounds is for peaks, which hardly differ from round to round.
-	memoryRounds = 1
-)
+// slowRounds is in how many counted rounds the slow contestants take part.
+const slowRounds = 1
 
 // measureAll measures everything.
 func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err error) {
@@ -58,7 +53,7 @@ func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err erro
 }
 
 // ofDatabase is what is measured of one database: backups, restores, verify,
-// then what backups of a larger one need.
+// then what both take with larger ones.
 func (o *options) ofDatabase(ctx context.Context, b *bench, r *report) (err error) {
 	var s source
 	if s.member, err = newMember("source", b.path("source")); err != nil {
@@ -67,12 +62,12 @@ func (o *options) ofDatabase(ctx context.Context, b *bench, r *report) (err erro
 	defer func() { err = errors.Join(err, s.server.stop()) }()
 
 	size := o.mebibytes << 20
-	if !o.skipMemory {
-		if err := o.memoryAt(ctx, b, &s, r, size/4, seed); err != nil {
+	if !o.skipSizes {
+		if err := o.measureAt(ctx, b, &s, r, size/4, seed); err != nil {
 			return err
 		}
 	}
-	if err := b.grow(ctx, &s, size, seed+100); err != nil {
+	if err := o.measureAt(ctx, b, &s, r, size, seed+100); err != nil {
 		return err
 	}
 	r.loaded = s.loaded
@@ -86,18 +81,32 @@ func (o *options) ofDatabase(ctx context.Context, b *bench, r *report) (err erro
 			return fmt.Errorf("verify: %w", err)
 		}
 	}
-	if !o.skipMemory {
-		if !o.skipSnapshots {
-			r.memory = append(r.memory, r.backups)
-		}
-		if !o.skipVerify {
-			r.verifyMemory = append(r.verifyMemory, verifiedAt{s.loaded, r.verified[1].outcomes})
-		}
-		if err := o.memoryAt(ctx, b, &s, r, size*5/2, seed+200); err != nil {
+	if o.skipSizes {
+		return nil
+	}
+	for i, larger := range []int64{size * 5 / 2, int64(o.largest)} {
+		// What was made of the smaller one takes the room.
+		if err := b.removeSnapshots(); err != nil {
 			return err
+		}
+		if larger > 0 {
+			if err := o.measureAt(ctx, b, &s, r, larger, seed+200+uint64(100*i)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// removeSnapshots removes what was made of the database.
+func (b *bench) removeSnapshots() (err error) {
+	for _, name := range []string{
+		plainFile, scriptFile, scriptFile + ".zst", scriptFile + ".gz", plainRepo, fileRepo, sealedRepo, signedRepo, secretRepo,
+		verifiedFile, copiedFile, oneRepo, threeRepo, scratch, restoreFolder,
+	} {
+		err = errors.Join(err, os.RemoveAll(b.path(name)))
+	}
+	return err
 }
 
 // snapshots are backups and restores.
@@ -166,33 +175,5 @@ func (o *options) restores(ctx context.Context, b *bench, s *source, r *report) 
 			return fmt.Errorf("restored member %s serves %d keys, the source had %d", m.name, keys, s.loaded.Keys)
 		}
 	}
-	return nil
-}
-
-// memoryAt grows the database and measures what backups and checks of it need.
-func (o *options) memoryAt(ctx context.Context, b *bench, s *source, r *report, bytes int64, seed uint64) error {
-	if err := b.grow(ctx, s, bytes, seed); err != nil {
-		return err
-	}
-	if !o.skipSnapshots {
-		endpoint := s.member.clientURL
-		outcomes, err := b.contest(ctx, memoryRounds, slices.Concat([]contestant{b.save(endpoint)}, b.backups(endpoint, s.member.dataDir), []contestant{b.backupS3(endpoint)}))
-		if err != nil {
-			return err
-		}
-		r.memory = append(r.memory, outcomes)
-		// What verify writes needs the room.
-		if err := errors.Join(os.RemoveAll(b.path(plainFile)), os.RemoveAll(b.path(scriptFile))); err != nil {
-			return err
-		}
-	}
-	if o.skipVerify {
-		return nil
-	}
-	outcomes, err := b.verifyOnce(ctx, s)
-	if err != nil {
-		return fmt.Errorf("verify: %w", err)
-	}
-	r.verifyMemory = append(r.verifyMemory, verifiedAt{s.loaded, outcomes})
 	return nil
 }

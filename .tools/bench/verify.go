@@ -25,18 +25,11 @@ type verified struct {
 	checked  []string  // by each of them
 }
 
-// verifiedAt is what they came to with a database of one size.
-type verifiedAt struct {
-	loaded   loaded
-	outcomes []outcome
-}
-
 // checker is one of these ways.
 type checker struct {
 	name, checked string
 	reads         string       // the file or folder that is made cold or warm
 	before        func() error // makes that
-	floor         bool         // it checks nothing
 	run           func(context.Context) (usage, error)
 }
 
@@ -69,26 +62,6 @@ func (o *options) verifies(ctx context.Context, b *bench, s *source, r *report) 
 		r.verified = append(r.verified, v)
 	}
 	return o.drills(ctx, b, r)
-}
-
-// verifyOnce runs those that check something once, for their memory. It leaves
-// the source stopped.
-func (b *bench) verifyOnce(ctx context.Context, s *source) ([]outcome, error) {
-	if err := b.makeVerified(ctx, s); err != nil {
-		return nil, err
-	}
-	var outcomes []outcome
-	for _, c := range b.checkers() {
-		if c.floor {
-			continue
-		}
-		o := outcome{name: c.name}
-		if err := b.once(ctx, 1, contestant{name: c.name, prepare: c.before, run: c.run}, &o); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
-		}
-		outcomes = append(outcomes, o)
-	}
-	return outcomes, nil
 }
 
 // makeVerified saves the source's database with both tools, then stops it.
@@ -150,7 +123,6 @@ func (b *bench) checkers() []checker {
 		},
 		{
 			name:    "`dd` of the file to `/dev/null`",
-			floor:   true,
 			checked: "nothing: as fast as it can be read",
 			reads:   file,
 			before:  fresh,
