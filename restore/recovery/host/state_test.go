@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 func stateIn(t *testing.T, dir string) *stateFile {
@@ -137,6 +139,36 @@ func TestSuperseded(t *testing.T) {
 	require.NoError(t, s.build(builtRecord{Run: "recovery-3", Plan: "r", Old: c, New: a}))
 	require.NoError(t, s.undone("recovery-3"))
 	require.Empty(t, s.TakenBack(c), "what was only begun counts as taken back")
+}
+
+// TestStateOnAFullDisk: what cannot be recorded is not done, in neither direction, and the
+// same request does it once there is room.
+func TestStateOnAFullDisk(t *testing.T) {
+	cfg := quietHost(t)
+	cfg.StateDir = storetest.SmallDisk(t, "1m")
+	require.NoError(t, os.Chmod(cfg.StateDir, 0o700)) // other users write to no state folder
+	line := lineTo(t, cfg, "test")
+	decide(t, line, run1, 1)
+	c := line.As(run1)
+	database := filepath.Join(cfg.Member.DataDir, "member", "snap", "db")
+	filler := filepath.Join(cfg.StateDir, "filler")
+	fails := func(do func(context.Context) (*Done, error), want string) {
+		t.Helper()
+		require.ErrorIs(t, os.WriteFile(filler, make([]byte, 2<<20), 0o600), syscall.ENOSPC)
+		_, err := do(t.Context())
+		require.ErrorContains(t, err, "no space left on device")
+		require.ErrorContains(t, err, cfg.StateDir)
+		data, err := os.ReadFile(database)
+		require.Equal(t, want, string(data), "%v", err)
+		require.NoError(t, os.Remove(filler))
+		_, err = do(t.Context())
+		require.NoError(t, err)
+	}
+	fails(c.SetAside, "database")
+	fails(c.Undo, "")
+	data, err := os.ReadFile(database)
+	require.NoError(t, err)
+	require.Equal(t, "database", string(data))
 }
 
 // TestLock: one process has a file's lock.
