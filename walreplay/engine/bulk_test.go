@@ -522,6 +522,40 @@ func TestBulkSpoolFails(t *testing.T) {
 	}
 }
 
+// However far the disk lets it come, Bulk makes the whole database, or is an error and leaves nothing.
+func TestBulkFullDisk(t *testing.T) {
+	var what []any
+	for i := range 300 {
+		what = append(what, &pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: int64(i + 1), TTL: 60}},
+			&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "key/%04d", i), Value: make([]byte, 1000), Lease: int64(i + 1)}})
+	}
+	entries := logOf(t, 1, what...)
+	base := empty(t)
+	wanted, _, err := etcds(t, base, Options{}, entries, RunOptions{})
+	require.NoError(t, err)
+	want := storetest.ReadContents(t, wanted)
+	dir := storetest.SmallDisk(t, "64k")
+	out := filepath.Join(dir, "out")
+	failed := 0
+	for size := 64; ; size += 16 {
+		storetest.GrowDisk(t, dir, fmt.Sprintf("%dk", size))
+		b, err := OpenBulk(t.Context(), base, out, Options{spoolBuffer: 64 << 10})
+		if err == nil {
+			_, err = Run(t.Context(), b, seq(entries), RunOptions{})
+			err = errors.Join(err, b.Close())
+		}
+		if err == nil {
+			break
+		}
+		failed++
+		expectFiles(t, dir)
+	}
+	expectEqual(t, storetest.ReadContents(t, out), want)
+	if failed < 20 {
+		t.Errorf("the disk was full %d times only", failed)
+	}
+}
+
 // Rows that fill a page but for a byte, or by one byte too much, begin where the page says.
 func TestPageWriterAroundPages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
