@@ -29,7 +29,7 @@ import (
 // checkDamaged reports a backup that the catalog cannot use.
 func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup) error {
 	name := fullName(d.Timeline, d.ID)
-	_, err := e.check(ctx, report.Checksum, name, func(c *report.Check) error {
+	c, err := e.check(ctx, report.Checksum, name, func(c *report.Check) error {
 		c.Compared = "the manifest with its own SHA-256 and place, and the size of its object with it"
 		// A manifest that can be read has an object that is gone or has another size.
 		kind := report.KindManifest
@@ -49,15 +49,10 @@ func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup
 		took(c, kind, object, d.Err)
 		return nil
 	})
-	if errors.Is(err, errPruned) {
-		e.note("%s was pruned meanwhile, and not looked at", name)
-		return nil
-	}
-	if err != nil {
+	if err != nil || c == nil {
 		return err
 	}
-	const reason = "its manifest or its object cannot be used: see the level checksum"
-	e.refuseHigher(name, reason)
+	e.refuseHigher(name, "its manifest or its object cannot be used: see the level checksum")
 	return nil
 }
 
@@ -77,18 +72,11 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 	name := fullName(m.Timeline, m.ID)
 	unpacked, reason := h.makeCopy(m)
 	var sealed error
-	c, err := h.check(ctx, report.Checksum, name, func(c *report.Check) error {
-		var gone bool
-		if sealed, gone = h.readBackup(ctx, c, m, unpacked); gone {
-			return errPruned
-		}
-		return nil
+	c, err := h.check(ctx, report.Checksum, name, func(c *report.Check) (err error) {
+		sealed, err = h.readBackup(ctx, c, m, unpacked)
+		return err
 	})
-	if errors.Is(err, errPruned) {
-		h.note("%s was pruned meanwhile, and not looked at", name)
-		return unpacked.remove()
-	}
-	if err != nil {
+	if err != nil || c == nil {
 		return errors.Join(err, unpacked.remove())
 	}
 	if c.Status == report.Passed {
@@ -115,10 +103,9 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 
 // readBackup reads a stored snapshot whole, into unpacked where there is one. What
 // cannot be decrypted is sealed: its stored bytes are compared, and that it is
-// sealed is no fault of the backup. Gone says that the backup was pruned since it
-// was listed.
-func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) (sealed error, gone bool) {
-	err := e.readRaw(ctx, c, m, unpacked)
+// sealed is no fault of the backup. The error is errPruned.
+func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) (sealed, err error) {
+	err = e.readRaw(ctx, c, m, unpacked)
 	var identity *codec.IdentityError
 	if errors.As(err, &identity) {
 		sealed = identity
@@ -130,16 +117,13 @@ func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapsh
 		e.opened.Add(1)
 	}
 	if e.prunedMeanwhile(ctx, m.Timeline, m.ID, err) {
-		return nil, true
+		return nil, errPruned
 	}
 	took(c, report.KindObject, m.Object.Name, err)
 	if err := e.catalog.CheckEncrypted(m); err != nil && (e.Backup == All || e.Backup == Latest) {
 		found(c, report.Finding{Kind: report.KindObject, Object: m.Object.Name, Text: err.Error()})
 	}
-	if e.readAttachments(ctx, c, m) {
-		return nil, true
-	}
-	return sealed, false
+	return sealed, e.readAttachments(ctx, c, m)
 }
 
 // readRaw reads it through its codecs, which check the hashes of the stored and
@@ -226,11 +210,11 @@ func (w *counter) Write(p []byte) (int, error) {
 }
 
 // readAttachments reads what was stored with a snapshot, as it is stored: all
-// bytes that were sealed are covered by that, and no secret is unpacked. Gone
-// says that the backup was pruned meanwhile.
-func (e *examination) readAttachments(ctx context.Context, c *report.Check, m *snapshot.Manifest) (gone bool) {
+// bytes that were sealed are covered by that, and no secret is unpacked. The error is
+// errPruned.
+func (e *examination) readAttachments(ctx context.Context, c *report.Check, m *snapshot.Manifest) error {
 	if len(m.Attachments) == 0 {
-		return false
+		return nil
 	}
 	c.Compared += fmt.Sprintf("; the stored bytes, size and SHA-256 of %s with the manifest", report.Counted(len(m.Attachments), "attachment", "attachments"))
 	for _, one := range m.Attachments {
@@ -238,11 +222,11 @@ func (e *examination) readAttachments(ctx context.Context, c *report.Check, m *s
 		err := e.readStored(ctx, c, m.ID, one.Object)
 		c.Bytes += read
 		if e.prunedMeanwhile(ctx, m.Timeline, m.ID, err) {
-			return true
+			return errPruned
 		}
 		took(c, report.KindObject, one.Object.Name, err)
 	}
-	return false
+	return nil
 }
 
 // isAttachment reports whether an object is one of a backup's attachments.

@@ -275,7 +275,6 @@ func (d *dataDir) compareOwner(c *report.Check, log *walfile.Summary, db structu
 		return
 	}
 	d.foreign = true
-	c.Status = report.Damaged
 	found(c, report.Finding{Kind: report.KindMembership, Object: d.walDir,
 		Text: fmt.Sprintf("the log is of %s, which this database does not know as a member, not even as one that was removed: it is the log of another cluster. Put back the log that was beside this database, or give its folder with --wal-dir; the database alone can be restored with 'requorum restore --file'", log.Identity)})
 }

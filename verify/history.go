@@ -27,7 +27,7 @@ func (e *examination) checkHistories(ctx context.Context) error {
 	}
 	for _, u := range e.catalog.Unread {
 		if e.all || slices.Contains(e.timelines, u.Timeline) {
-			e.add(report.Check{Level: report.Checksum, Status: report.Damaged, Object: u.Timeline.String(), Compared: "how many backups there are with how many are read",
+			e.add(report.Check{Level: report.Checksum, Object: u.Timeline.String(), Compared: "how many backups there are with how many are read",
 				Findings: []report.Finding{{Kind: report.KindManifest, Text: u.Err.Error()}}})
 		}
 	}
@@ -183,25 +183,6 @@ func (h *history) addOther(c report.Check) {
 
 func (h *history) replayOptions() replaying.Options {
 	return replaying.Options{ScratchDir: h.ScratchDir, Engine: h.Engine, Identities: h.Identities, Unpacked: h.unpacked(), Progress: h.Progress, Logger: h.Logger}
-}
-
-// took adds the check of a part of verify. Its error is why it could not be done,
-// unless ctx has ended.
-func (r *run) took(ctx context.Context, level report.Level, object string, c report.Check, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if c.Object == "" {
-		c = report.Check{Level: level, Object: object}
-	}
-	if err != nil {
-		c.Reason = err.Error()
-		if c.Status != report.Damaged {
-			c.Status = report.Unchecked
-		}
-	}
-	r.report.Checks = append(r.report.Checks, c)
-	return nil
 }
 
 // openFor opens a file to be read in any order.

@@ -45,7 +45,8 @@ type run struct {
 
 // check does one check: do fills in what was compared and found, and sets the
 // reason where it could not be done. Its error ends the whole verification; what
-// only keeps this check from being done does not belong there: see unchecked.
+// only keeps this check from being done does not belong there: see unchecked. Of
+// errPruned there is a note, and neither a check nor an error.
 func (r *run) check(ctx context.Context, level report.Level, object string, do func(*report.Check) error) (*report.Check, error) {
 	c := report.Check{Level: level, Object: object}
 	began := time.Now()
@@ -53,6 +54,10 @@ func (r *run) check(ctx context.Context, level report.Level, object string, do f
 	c.Took = time.Since(began)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if errors.Is(err, errPruned) {
+		r.note("%s was pruned meanwhile, and not looked at", object)
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -63,27 +68,31 @@ func (r *run) check(ctx context.Context, level report.Level, object string, do f
 // failed files why something could not be looked at; its own error is the end of
 // ctx. All that was found before stays in the report.
 func (r *run) failed(ctx context.Context, object string, err error) error {
+	if ctx.Err() == nil && err == nil {
+		return nil
+	}
+	return r.took(ctx, report.Checksum, object, report.Check{}, err)
+}
+
+// took adds the check of a part of verify. Its error is why it could not be done,
+// unless ctx has ended.
+func (r *run) took(ctx context.Context, level report.Level, object string, c report.Check, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil {
-		c := report.Check{Level: report.Checksum, Object: object}
-		unchecked(&c, err)
-		r.add(c)
+	if c.Object == "" {
+		c = report.Check{Level: level, Object: object}
 	}
+	if err != nil {
+		unchecked(&c, err)
+	}
+	r.add(c)
 	return nil
 }
 
 // add takes a check into the report, with its status.
 func (r *run) add(c report.Check) *report.Check {
-	switch {
-	case len(c.Findings) > 0:
-		c.Status = report.Damaged
-	case c.Reason != "":
-		c.Status = report.Unchecked
-	default:
-		c.Status = report.Passed
-	}
+	c.Conclude()
 	r.report.Checks = append(r.report.Checks, c)
 	return &r.report.Checks[len(r.report.Checks)-1]
 }
@@ -122,13 +131,15 @@ func took(c *report.Check, kind report.Kind, object string, err error) {
 	found(c, f)
 }
 
-// found adds a finding; the check's own object need not be named again.
+// found adds a finding, which makes the check one of damage; its own object need not be
+// named again.
 func found(c *report.Check, f report.Finding) {
 	f.Text = withoutObject(f.Text, cmp.Or(f.Object, c.Object))
 	if f.Object == c.Object {
 		f.Object = ""
 	}
 	c.Findings = append(c.Findings, f)
+	c.Conclude()
 }
 
 // withoutObject is an error's text without the name of the object, and of its
@@ -158,6 +169,7 @@ func unchecked(c *report.Check, err error) {
 		text = c.Reason + "; " + text
 	}
 	c.Reason = text
+	c.Conclude()
 }
 
 func byteOf(offset int64) string {

@@ -153,12 +153,8 @@ func (d *dataDir) compareSnaps(ctx context.Context, c *report.Check, log *walfil
 		return
 	case !errors.Is(err, fs.ErrNotExist):
 		unchecked(c, err)
-		if c.Status == report.Passed {
-			c.Status = report.Unchecked
-		}
 		return
 	}
-	c.Status = report.Damaged
 	found(c, report.Finding{Kind: report.KindFacts, Where: fmt.Sprintf("index %d", facts.RaftIndex),
 		Text: fmt.Sprintf("the database ends here, and %016x-%016x.snap says that it holds the entries up to index %d: it is an older one than the rest of the folder. Without %s etcd refuses to start (failed to recover v3 backend from snapshot). "+
 			"Where the cluster has a quorum, remove this member and add it anew; else 'requorum restore --from-data-dir' builds a cluster from this database and the log, as far as the level replay passes", newest.Term, newest.Index, newest.Index, filepath.Base(received))})

@@ -229,7 +229,7 @@ func replaced(m *snapshot.Manifest, words []binding) *report.Finding {
 func (e *examination) replacedBackup(b backupID, f report.Finding) {
 	for i := range e.report.Checks {
 		if c := &e.report.Checks[i]; c.Level == report.Checksum && c.Object == b.String() {
-			c.Status, c.Objects = report.Damaged, nil
+			c.Objects = nil
 			found(c, f)
 			return
 		}

@@ -144,14 +144,10 @@ func (k *checking) end(ctx context.Context) (report.Check, error) {
 			return report.Check{}, fmt.Errorf("check %s by a replay: %w", k.Object, err)
 		}
 	}
-	switch {
-	case len(k.Findings) > 0:
-		k.Status, k.Reason, k.NotYet = report.Damaged, "", false
-	case k.Reason != "":
-		k.Status = report.Unchecked
-	default:
-		k.Status = report.Passed
+	if len(k.Findings) > 0 {
+		k.Reason, k.NotYet = "", false
 	}
+	k.Conclude()
 	k.Compared = strings.Join(k.compared, ". ")
 	k.Took = time.Since(k.began)
 	return k.Check, nil

@@ -149,6 +149,19 @@ type Check struct {
 	Log     []Range  `json:"-"`
 }
 
+// Conclude sets the status by what was found and why the check could not be done: damage
+// counts before the latter.
+func (c *Check) Conclude() {
+	switch {
+	case len(c.Findings) > 0:
+		c.Status = Damaged
+	case c.Reason != "":
+		c.Status = Unchecked
+	default:
+		c.Status = Passed
+	}
+}
+
 // Range is a part of an archived log without a gap.
 type Range struct {
 	First uint64 `json:"first_index"`

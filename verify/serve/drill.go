@@ -418,14 +418,9 @@ func (d *drill) conclude(ctx context.Context, err error) error {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("drill of %s: %w", d.options.Object, context.Cause(ctx))
 	}
-	d.check.Findings = d.findings
-	switch {
-	case len(d.findings) > 0:
-		d.check.Status = report.Damaged
-	case err != nil:
-		d.check.Status, d.check.Reason = report.Unchecked, "the drill could not be done: "+err.Error()
-	default:
-		d.check.Status = report.Passed
+	if d.check.Findings = d.findings; len(d.findings) == 0 && err != nil {
+		d.check.Reason = "the drill could not be done: " + err.Error()
 	}
+	d.check.Conclude()
 	return nil
 }

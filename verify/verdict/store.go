@@ -232,11 +232,9 @@ const CheckObject = "verdicts"
 // Check is the verdicts' part in a report: their checksum level.
 func (l List) Check() report.Check {
 	check := report.Check{
-		Level: report.Checksum, Status: report.Passed, Object: CheckObject, Bytes: l.Bytes, Findings: l.Findings,
+		Level: report.Checksum, Object: CheckObject, Bytes: l.Bytes, Findings: l.Findings,
 		Compared: fmt.Sprintf("%d verdicts with the sums that they carry, and with their names", len(l.Entries)),
 	}
-	if len(l.Findings) > 0 {
-		check.Status = report.Damaged
-	}
+	check.Conclude()
 	return check
 }
