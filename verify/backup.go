@@ -70,7 +70,7 @@ func (r *run) refuseHigher(object, reason string) {
 // looked at too.
 func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest bool) (err error) {
 	name := fullName(m.Timeline, m.ID)
-	unpacked, reason := h.makeCopy(m)
+	unpacked, noCopy := h.makeCopy(m)
 	var sealed error
 	c, err := h.check(ctx, report.Checksum, name, func(c *report.Check) (err error) {
 		sealed, err = h.readBackup(ctx, c, m, unpacked)
@@ -82,6 +82,7 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 	if c.Status == report.Passed {
 		c.Objects = verdict.ObjectsOf(m)
 	}
+	reason := ""
 	switch {
 	case !h.Level.Includes(report.Structure):
 		return nil
@@ -89,7 +90,9 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 		reason = "its bytes could not be proved: see the level checksum"
 	case sealed != nil:
 		reason = sealed.Error()
-	case reason == "" && unpacked.err != nil:
+	case noCopy != nil:
+		reason = fmt.Sprintf("there is nowhere to unpack it: %v", noCopy)
+	case unpacked.err != nil:
 		reason = fmt.Sprintf("it could not be unpacked: %v", unpacked.err)
 	}
 	if reason != "" {
@@ -146,7 +149,7 @@ func (e *examination) readRaw(ctx context.Context, c *report.Check, m *snapshot.
 	}
 	c.Bytes = m.Object.StoredSize
 	if unpacked != nil {
-		unpacked.close(sums.Trailer)
+		unpacked.Write(sums.Trailer) //nolint:errcheck // unpacked.err has it
 	}
 	if err := checkTrailer(m, &sums); err != nil {
 		return &snapshot.DamagedError{Object: m.Object.Name, Offset: -1, Err: err}
@@ -247,20 +250,12 @@ type scratchCopy struct {
 // fetched is the phase of a recovery that made it.
 func (s *scratchCopy) fetched() report.Phase { return report.Phase{Name: "fetch", Took: s.took} }
 
-// makeCopy makes the file for a backup; where there is no room, or no need, it is
-// nil, with the reason for the former.
-func (e *examination) makeCopy(m *snapshot.Manifest) (_ *scratchCopy, reason string) {
+// makeCopy makes the file for a backup; it is nil where there is no need of one, and
+// where there is no room, which is an error.
+func (e *examination) makeCopy(m *snapshot.Manifest) (*scratchCopy, error) {
 	if !e.Level.Includes(report.Structure) {
-		return nil, ""
+		return nil, nil
 	}
-	unpacked, err := e.copyOf(m)
-	if err != nil {
-		return nil, fmt.Sprintf("there is nowhere to unpack it: %v", err)
-	}
-	return unpacked, ""
-}
-
-func (e *examination) copyOf(m *snapshot.Manifest) (*scratchCopy, error) {
 	if e.scratch == nil {
 		s, err := walreplay.NewScratchFolder(e.ScratchDir)
 		if err != nil {
@@ -286,9 +281,6 @@ func (s *scratchCopy) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
-
-// close ends the database with its SHA-256.
-func (s *scratchCopy) close(sum []byte) { s.Write(sum) } //nolint:errcheck // s.err has it
 
 // remove removes the file, if there is one.
 func (s *scratchCopy) remove() error {

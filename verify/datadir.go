@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -185,7 +186,7 @@ func (d *dataDir) tookLog(c *report.Check, err error) {
 	var corrupt *walfile.CorruptError
 	switch {
 	case errors.As(err, &corrupt):
-		found(c, report.Finding{Kind: report.KindLogCorrupt, Object: filepath.Join(corrupt.Dir, corrupt.Segment), Where: byteOf(corrupt.Offset), Text: corrupt.Err.Error()})
+		found(c, report.Finding{Kind: report.KindLogCorrupt, Object: filepath.Join(corrupt.Dir, corrupt.Segment), Where: report.AtByte(corrupt.Offset), Text: corrupt.Err.Error()})
 	case errors.Is(err, walfile.ErrNoLog), errors.Is(err, fs.ErrNotExist):
 		found(c, report.Finding{Kind: report.KindMissing, Text: err.Error()})
 	default:
@@ -315,13 +316,8 @@ func checkMemberFolder(dir, walDir string) error {
 // folderAt reports whether there is a folder; the error is why that is not known.
 func folderAt(path string) (bool, error) {
 	info, err := safedir.Stat(path)
-	var notFolder bool
-	if err != nil {
-		parent, errParent := safedir.Stat(filepath.Dir(path))
-		notFolder = errParent == nil && !parent.IsDir()
-	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist), notFolder:
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return false, nil
 	case err != nil:
 		return false, err

@@ -61,10 +61,10 @@ func (h *history) checkLog(ctx context.Context, part logPart) error {
 		}
 		return h.replayLog(ctx, part, report.Unchecked)
 	}
-	l := &logCheck{examination: h.examination, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
-	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Heartbeat()) == 0 && !l.wasThere() {
+	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Heartbeat()) == 0 && !h.logWasThere(part.timeline) {
 		return nil
 	}
+	l := &logCheck{examination: h.examination, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
 	c, err := h.check(ctx, report.Checksum, logName(part.timeline), func(c *report.Check) error {
 		l.check = c
 		return l.do(ctx)
@@ -381,7 +381,7 @@ func (l *logCheck) interesting() []uint64 {
 			all = append(all, t.Parent.RaftIndex)
 		}
 	}
-	l.proved(func(_ verdict.Entry, s report.Range) { all = append(all, s.Last) })
+	l.provedLog(l.part.timeline, func(_ verdict.Entry, s report.Range) { all = append(all, s.Last) })
 	return all
 }
 
@@ -440,7 +440,7 @@ func (h *history) cannotReplay(ctx context.Context) bool {
 // verdict knows of one. What cannot be asked may have been there.
 func (h *history) neverHadLog(ctx context.Context) bool {
 	if h.hadLog == nil {
-		had := h.unread != nil || h.logIn(ctx, h.id) || (&logCheck{examination: h.examination, part: logPart{timeline: h.id}}).wasThere()
+		had := h.unread != nil || h.logIn(ctx, h.id) || h.logWasThere(h.id)
 		h.hadLog = &had
 	}
 	return !*h.hadLog
@@ -454,7 +454,7 @@ func (h *history) lostBefore(ctx context.Context, m *snapshot.Manifest) bool {
 		return true
 	}
 	lost := slices.ContainsFunc(log.Gaps(), func(g segment.Gap) bool { return g.After < m.Facts.RaftIndex })
-	(&logCheck{examination: h.examination, part: logPart{timeline: h.id}}).proved(func(_ verdict.Entry, s report.Range) {
+	h.provedLog(h.id, func(_ verdict.Entry, s report.Range) {
 		lost = lost || s.Last < m.Facts.RaftIndex
 	})
 	return lost

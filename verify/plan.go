@@ -49,9 +49,13 @@ func PlanRepository(ctx context.Context, repo *repository.Repository, req Reques
 		p.Scratch = max(p.Scratch, e.scratchOf(m))
 	}
 	for _, part := range e.logs {
-		one, err := e.planLog(ctx, part)
+		segments, err := e.segmentsOf(ctx, part)
 		if err != nil {
 			return nil, err
+		}
+		one := PlannedPart{Timeline: part.timeline, Segments: len(segments)}
+		for _, s := range segments {
+			one.Bytes += s.Object.Size
 		}
 		if one.Segments > 0 {
 			p.Logs = append(p.Logs, one)
@@ -71,7 +75,7 @@ func (e *examination) scratchOf(m *snapshot.Manifest) int64 {
 	if e.Level.Includes(report.Replay) {
 		sum = max(sum, own+e.baseOf(m))
 	}
-	if slices.ContainsFunc(e.logs, func(l logPart) bool { return l.timeline == m.Timeline }) && e.Level.Includes(report.Replay) {
+	if _, withLog := e.logOf(m.Timeline); withLog && e.Level.Includes(report.Replay) {
 		sum = max(sum, 2*own) // the log behind it is applied to a copy
 	}
 	if e.Level.Includes(report.Drill) {
@@ -100,20 +104,6 @@ func (e *examination) baseOf(m *snapshot.Manifest) int64 {
 		return 2 * base.Object.RawSize
 	}
 	return base.Object.RawSize
-}
-
-// planLog counts the segments of a log that would be read.
-func (e *examination) planLog(ctx context.Context, part logPart) (PlannedPart, error) {
-	one := PlannedPart{Timeline: part.timeline}
-	segments, err := e.segmentsOf(ctx, part)
-	if err != nil {
-		return one, err
-	}
-	for _, s := range segments {
-		one.Segments++
-		one.Bytes += s.Object.Size
-	}
-	return one, nil
 }
 
 // segmentsOf are those of a part of a log, by their names: of level 0 these do

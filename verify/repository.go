@@ -103,17 +103,10 @@ func (e *examination) noteIdentities() {
 	switch sealed := e.sealed.Load(); {
 	case len(e.Identities) == 0 || e.opened.Load() > 0:
 	case sealed > 0:
-		e.note("the identity or passphrase that was given opened none of %s that %s read: only the stored bytes were compared. Give one of a recipient that 'requorum show' names", report.Counted(int(sealed), "encrypted object", "encrypted objects"), wasOrWere(int(sealed)))
+		e.note("the identity or passphrase that was given opened none of %s read: only the stored bytes were compared. Give one of a recipient that 'requorum show' names", report.Counted(int(sealed), "encrypted object that was", "encrypted objects that were"))
 	default:
 		e.note("an identity or passphrase was given, and nothing that was read is encrypted")
 	}
-}
-
-func wasOrWere(n int) string {
-	if n == 1 {
-		return "was"
-	}
-	return "were"
 }
 
 // clear removes the scratch folder.

@@ -121,9 +121,9 @@ func took(c *report.Check, kind report.Kind, object string, err error) {
 	case errors.Is(err, sinks.ErrNotFound):
 		f.Kind, f.Text = report.KindMissing, "it is gone"
 	case errors.As(err, &damaged):
-		f.Where, f.Text = byteOf(damaged.Offset), damaged.Err.Error()
+		f.Where, f.Text = report.AtByte(damaged.Offset), damaged.Err.Error()
 	case errors.As(err, &corrupt):
-		f.Where, f.Text = byteOf(corrupt.Offset), corrupt.Err.Error()
+		f.Where, f.Text = report.AtByte(corrupt.Offset), corrupt.Err.Error()
 	default:
 		unchecked(c, err)
 		return
@@ -170,13 +170,6 @@ func unchecked(c *report.Check, err error) {
 	}
 	c.Reason = text
 	c.Conclude()
-}
-
-func byteOf(offset int64) string {
-	if offset < 0 {
-		return ""
-	}
-	return fmt.Sprintf("byte %d", offset)
 }
 
 // noteNextStep says what to do about damage outside of a repository.

@@ -53,24 +53,22 @@ func (e *examination) checkVerdicts(ctx context.Context) error {
 	return nil
 }
 
-// proved are the ends of the ranges of a log that verdicts saw, the newest
+// provedLog are the ends of the ranges of a timeline's log that verdicts saw, the newest
 // first.
-func (l *logCheck) proved(do func(entry verdict.Entry, s report.Range)) {
-	for _, entry := range slices.Backward(l.verdicts.Entries) {
-		if entry.Err != nil {
+func (e *examination) provedLog(t repository.TimelineID, do func(entry verdict.Entry, s report.Range)) {
+	for _, entry := range slices.Backward(e.verdicts.Entries) {
+		if entry.Err != nil || entry.Verdict.Timeline != t {
 			continue
 		}
-		if entry.Verdict.Timeline == l.part.timeline {
-			for _, one := range entry.Verdict.Log {
-				do(entry, one)
-			}
+		for _, one := range entry.Verdict.Log {
+			do(entry, one)
 		}
 	}
 }
 
-// wasThere says that a verdict saw a log of this timeline.
-func (l *logCheck) wasThere() (was bool) {
-	l.proved(func(verdict.Entry, report.Range) { was = true })
+// logWasThere says that a verdict saw a log of a timeline.
+func (e *examination) logWasThere(t repository.TimelineID) (was bool) {
+	e.provedLog(t, func(verdict.Entry, report.Range) { was = true })
 	return was
 }
 
@@ -86,7 +84,7 @@ func (l *logCheck) checkProved() {
 		full = max(full, m.Facts.RaftIndex)
 	}
 	shorter, other := false, false
-	l.proved(func(entry verdict.Entry, s report.Range) {
+	l.provedLog(l.part.timeline, func(entry verdict.Entry, s report.Range) {
 		by := fmt.Sprintf("(%s, of %s)", entry.Name, entry.Verdict.Finished.Format("2006-01-02"))
 		switch sums := l.chain.sumsAt(s.Last); {
 		case s.Last > end && s.Last <= l.prunedTo: // recorded before it went

@@ -219,7 +219,7 @@ func (k *checking) settle(err error) error {
 	case errors.As(err, &order):
 		k.found(report.KindApply, "", fmt.Sprintf("index %d", order.Index), "%v", order)
 	case errors.As(err, &damaged):
-		k.found(k.kindOf(err), damaged.Object, byteOf(damaged), "%v", damaged.Err)
+		k.found(k.kindOf(err), damaged.Object, report.AtByte(damaged.Offset), "%v", damaged.Err)
 	case errors.As(err, &missing):
 		k.Reason = fmt.Sprintf("entries %d to %d are missing in the archived log: what they did cannot be replayed. A backup that is taken after the gap can be proved from the next one on", missing.First, missing.Last)
 	case errors.As(err, &none), errors.Is(err, snapshot.ErrNoBackup), errors.Is(err, walfile.ErrNoLog):
@@ -242,13 +242,6 @@ func (k *checking) kindOf(err error) report.Kind {
 		return report.KindLogCorrupt
 	}
 	return report.KindSegment
-}
-
-func byteOf(d *snapshot.DamagedError) string {
-	if d.Offset < 0 {
-		return ""
-	}
-	return fmt.Sprintf("byte %d", d.Offset)
 }
 
 // CheckBase refuses a database that etcd cannot have written: its store ends the

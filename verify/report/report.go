@@ -213,6 +213,15 @@ func (f Finding) String() string {
 	return s
 }
 
+// AtByte is where a fault is, for people; empty where its offset is below 0, as the whole
+// is meant then.
+func AtByte(offset int64) string {
+	if offset < 0 {
+		return ""
+	}
+	return fmt.Sprintf("byte %d", offset)
+}
+
 // Kind is a sort of fault.
 type Kind string
 

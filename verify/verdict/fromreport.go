@@ -82,23 +82,12 @@ func placeOf(object string) place {
 }
 
 func subjectOf(p place, checks []report.Check) Subject {
-	s := Subject{Timeline: p.timeline, Backup: p.backup, Reached: reached(checks)}
-	s.Status = (&report.Report{Checks: checks}).Status()
+	r := report.Report{Checks: checks}
+	s := Subject{Timeline: p.timeline, Backup: p.backup, Reached: reached(checks), Status: r.Status()}
 	for _, c := range checks {
 		s.Objects, s.Log = append(s.Objects, c.Objects...), append(s.Log, c.Log...)
 		if c.NotYet && s.Status == report.Passed {
 			s.Status = report.Unchecked // not proved as far as was asked for
-		}
-		for _, f := range c.Findings {
-			if len(s.Findings) == maxFindings {
-				s.MoreFindings++
-				continue
-			}
-			if f.Object == "" {
-				f.Object = c.Object
-			}
-			f.Where, f.Text = shorten(f.Where), shorten(f.Text)
-			s.Findings = append(s.Findings, f)
 		}
 		if c.Status == report.Unchecked && len(s.Unchecked) < maxReasons {
 			if reason := string(c.Level) + ": " + shorten(c.Reason); !slices.Contains(s.Unchecked, reason) {
@@ -114,6 +103,12 @@ func subjectOf(p place, checks []report.Check) Subject {
 		}
 	}
 	s.Log = s.Log[max(0, len(s.Log)-maxRanges):]
+	found := r.Findings()
+	s.MoreFindings = max(0, len(found)-maxFindings)
+	for _, f := range found[:len(found)-s.MoreFindings] {
+		f.Where, f.Text = shorten(f.Where), shorten(f.Text)
+		s.Findings = append(s.Findings, f)
+	}
 	return s
 }
 
