@@ -28,8 +28,8 @@ type Image interface {
 	// without a trailing SHA-256. Every check that the image allows (hashes of
 	// the raw and the stored bytes, sizes, the stream's own trailer) is done on
 	// the way: io.EOF is returned only after all of them passed, a
-	// *DamagedError otherwise. The caller closes the reader, and must not use
-	// what it read before io.EOF came.
+	// *DamagedError otherwise. The reading ends when ctx does. The caller closes the
+	// reader, and must not use what it read before io.EOF came.
 	Open(ctx context.Context) (io.ReadCloser, error)
 
 	// Facts is what is known about the content: from the manifest of a stored
@@ -255,15 +255,15 @@ func (f *File) read(do func(io.ReaderAt) error) error {
 
 // Open reads the database, and compares the SHA-256 behind it where there is
 // one.
-func (f *File) Open(context.Context) (io.ReadCloser, error) {
+func (f *File) Open(ctx context.Context) (io.ReadCloser, error) {
 	file, err := safedir.Open(f.path)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.New()
-	var src io.Reader = file
+	var src io.Reader = &contextReader{ctx, file}
 	if f.HasHash() {
-		src = io.TeeReader(file, sum)
+		src = io.TeeReader(src, sum)
 	}
 	body := &bodyReader{src: src, left: f.size, end: func() error {
 		rest, err := io.ReadAll(io.LimitReader(file, sha256.Size+1))
@@ -279,6 +279,19 @@ func (f *File) Open(context.Context) (io.ReadCloser, error) {
 		io.Reader
 		io.Closer
 	}{body, file}, nil
+}
+
+// contextReader ends when its context does.
+type contextReader struct {
+	ctx context.Context // io.Reader has no room for one
+	r   io.Reader
+}
+
+func (c *contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
 }
 
 // Preview is an image that is still to be rebuilt, as far as it is known: for a plan that

@@ -109,23 +109,8 @@ func (r *run) checkSum(ctx context.Context, path string, image *snapshot.File) (
 			took(c, report.KindObject, path, err)
 			return nil
 		}
-		_, err = io.Copy(&counter{run: r, check: c, phase: "read " + path, total: image.Size()}, readerWith(ctx, f))
+		_, err = io.Copy(&counter{run: r, check: c, phase: "read " + path, total: image.Size()}, f)
 		took(c, report.KindObject, path, errors.Join(err, f.Close()))
 		return nil
 	})
-}
-
-// readerWith stops reading when ctx has ended.
-func readerWith(ctx context.Context, r io.Reader) io.Reader { return &contextReader{ctx, r} }
-
-type contextReader struct {
-	ctx context.Context // io.Reader has no room for one
-	r   io.Reader
-}
-
-func (c *contextReader) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.Read(p)
 }

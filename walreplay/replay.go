@@ -120,9 +120,6 @@ func copyImage(ctx context.Context, b *Base, path string, o Options) (err error)
 	defer func() { err = errors.Join(err, r.Close()) }()
 	var done int64
 	_, err = io.CopyBuffer(struct{ io.Writer }{f}, readFunc(func(p []byte) (int, error) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
 		n, err := r.Read(p)
 		done += int64(n)
 		o.progress(PhaseBase, done, b.Image.Size())
