@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -140,10 +139,7 @@ func ReadBackups(ctx context.Context, repo *repository.Repository, t repository.
 
 // addBackups reads the manifests of timelines, as many as may be held.
 func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, timelines []repository.TimelineID) error {
-	fulls, listed, more, err := listFulls(ctx, repo.EachFull, timelines)
-	if err == nil && more && repo.Checks() { // others leave no room for those that count
-		fulls, listed, _, err = listFulls(ctx, repo.EachOwnFull, timelines)
-	}
+	fulls, listed, err := repo.SomeFulls(ctx, timelines)
 	if err != nil {
 		return err
 	}
@@ -163,22 +159,6 @@ func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, t
 		fulls = fulls[n:]
 	}
 	return nil
-}
-
-// listFulls lists the full snapshots of timelines that may be held, how many each
-// timeline has, and whether there are more.
-func listFulls(ctx context.Context, each func(context.Context, repository.TimelineID) iter.Seq2[repository.Full, error], timelines []repository.TimelineID) (fulls []repository.Full, listed map[repository.TimelineID]int, more bool, err error) {
-	budget := repository.NewFullsBudget()
-	listed = map[repository.TimelineID]int{}
-	for _, t := range timelines {
-		before := budget.Added()
-		if err := repository.AddFulls(budget, each(ctx, t)); err != nil {
-			return nil, nil, false, err
-		}
-		listed[t] = budget.Added() - before
-	}
-	fulls, others := budget.Kept()
-	return fulls, listed, others > 0, nil
 }
 
 func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, t repository.TimelineID, fulls []repository.Full) error {

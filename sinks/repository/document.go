@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 )
@@ -168,9 +169,6 @@ func (b *Budget[T]) Add(value T, size int64, at time.Time) {
 	}
 }
 
-// Added is how many were.
-func (b *Budget[T]) Added() int { return b.added }
-
 // Kept are those that may be held, in the order in which they were added, and the
 // others.
 func (b *Budget[T]) Kept() (kept []T, others int) {
@@ -180,6 +178,28 @@ func (b *Budget[T]) Kept() (kept []T, others int) {
 		kept = append(kept, one.value)
 	}
 	return kept, b.added - len(kept)
+}
+
+// Some are as many of what a listing of r yields as a budget for count values of at most
+// so many bytes holds, in their order, and how many others there are. Where there are
+// others, and signatures are checked, these could leave no room for those that count: then
+// it is of own, which lists these alone. measure gives the size of a value, and when it
+// was stored.
+func Some[T any](r *Repository, count int, bytes int64, listed, own iter.Seq2[T, error], measure func(T) (size int64, at time.Time)) (kept []T, others int, err error) {
+	for _, listing := range []iter.Seq2[T, error]{listed, own} {
+		budget := NewBudget[T](count, bytes)
+		for value, err := range listing {
+			if err != nil {
+				return nil, 0, err
+			}
+			size, at := measure(value)
+			budget.Add(value, size, at)
+		}
+		if kept, others = budget.Kept(); others == 0 || !r.Checks() {
+			break
+		}
+	}
+	return kept, others, nil
 }
 
 // cut lets go what is beyond. The first and the last of all are the first and the

@@ -35,7 +35,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -265,16 +264,17 @@ func (r *Repository) ListTimelines(ctx context.Context) (all []TimelineID, more 
 			}
 		}
 	}
-	all, others, err := someTimelines(descriptors)
-	if err == nil && others > 0 { // others leave no room for those that count
-		all, others, err = someTimelines(Own(ctx, r, descriptors, func(o sinks.Object) string { return o.Name }))
-	}
+	own := Own(ctx, r, descriptors, func(o sinks.Object) string { return o.Name })
+	some, others, err := Some(r, MaxTimelines, MaxBytes, descriptors, own, func(o sinks.Object) (int64, time.Time) {
+		return min(o.Size, DocumentLimit), o.ModTime
+	})
 	if err != nil {
 		return nil, false, fmt.Errorf("list the timelines in %s: %w", r, err)
 	}
 	known := map[TimelineID]bool{}
-	for _, id := range all {
-		known[id] = true
+	for _, obj := range some {
+		id, _ := ParseTimelineName(obj.Name) // the others were passed over
+		all, known[id] = append(all, id), true
 	}
 	// Folder by folder: what is in them may be very many objects.
 	after, without := "", 0
@@ -301,20 +301,6 @@ func (r *Repository) ListTimelines(ctx context.Context) (all []TimelineID, more 
 		return cmp.Or(cmp.Compare(a.ClusterID, b.ClusterID), cmp.Compare(a.N, b.N))
 	})
 	return all, others > 0, nil
-}
-
-// someTimelines are as many as may be held.
-func someTimelines(descriptors iter.Seq2[sinks.Object, error]) (all []TimelineID, others int, err error) {
-	budget := NewBudget[TimelineID](MaxTimelines, MaxBytes)
-	for obj, err := range descriptors {
-		if err != nil {
-			return nil, 0, err
-		}
-		id, _ := ParseTimelineName(obj.Name) // the others were passed over
-		budget.Add(id, min(obj.Size, DocumentLimit), obj.ModTime)
-	}
-	all, others = budget.Kept()
-	return all, others, nil
 }
 
 // maxFolders bounds the requests that it takes to find the folders of timelines.

@@ -179,15 +179,27 @@ type Full struct {
 // Fulls lists the full snapshots of one timeline, ordered by ID, and what
 // interrupted ones left behind: MaxBackups of them at most, see Budget.
 func (r *Repository) Fulls(ctx context.Context, t TimelineID) ([]Full, error) {
-	budget := NewFullsBudget()
-	err := AddFulls(budget, r.EachFull(ctx, t))
-	all, others := budget.Kept()
-	if err == nil && others > 0 && r.Checks() { // others leave no room for those that count
-		budget = NewFullsBudget()
-		err = AddFulls(budget, r.EachOwnFull(ctx, t))
-		all, _ = budget.Kept()
-	}
+	all, _, err := r.SomeFulls(ctx, []TimelineID{t})
 	return all, err
+}
+
+// SomeFulls are those of several timelines, in the order of these, and how many each
+// timeline has.
+func (r *Repository) SomeFulls(ctx context.Context, timelines []TimelineID) (all []Full, listed map[TimelineID]int, err error) {
+	of := func(each func(context.Context, TimelineID) iter.Seq2[Full, error]) iter.Seq2[Full, error] {
+		return func(yield func(Full, error) bool) {
+			listed = map[TimelineID]int{}
+			for _, t := range timelines {
+				for f, err := range each(ctx, t) {
+					if listed[t]++; !yield(f, err) {
+						return
+					}
+				}
+			}
+		}
+	}
+	all, _, err = Some(r, MaxBackups, MaxBytes, of(r.eachFull), of(r.eachOwnFull), func(f Full) (int64, time.Time) { return f.documentSize(), f.stored() })
+	return all, listed, err
 }
 
 // NewestFulls are the n last of the full snapshots of a timeline by ID, of those that
@@ -210,26 +222,11 @@ func (r *Repository) NewestFulls(ctx context.Context, t TimelineID, n int) ([]Fu
 	return newest[max(0, len(newest)-n):], nil
 }
 
-// NewFullsBudget is what may be held of the full snapshots of any number of
-// timelines.
-func NewFullsBudget() *Budget[Full] { return NewBudget[Full](MaxBackups, MaxBytes) }
-
-// AddFulls fills a budget with full snapshots.
-func AddFulls(budget *Budget[Full], listed iter.Seq2[Full, error]) error {
-	for f, err := range listed {
-		if err != nil {
-			return err
-		}
-		budget.Add(f, f.documentSize(), f.stored())
-	}
-	return nil
-}
-
-// EachOwnFull are those alone that have a manifest which is not foreign. It reads all
+// eachOwnFull are those alone that have a manifest which is not foreign. It reads all
 // manifests.
-func (r *Repository) EachOwnFull(ctx context.Context, t TimelineID) iter.Seq2[Full, error] {
+func (r *Repository) eachOwnFull(ctx context.Context, t TimelineID) iter.Seq2[Full, error] {
 	complete := func(yield func(Full, error) bool) {
-		for f, err := range r.EachFull(ctx, t) {
+		for f, err := range r.eachFull(ctx, t) {
 			if (err != nil || f.Complete) && !yield(f, err) {
 				return
 			}
@@ -238,8 +235,8 @@ func (r *Repository) EachOwnFull(ctx context.Context, t TimelineID) iter.Seq2[Fu
 	return Own(ctx, r, complete, func(f Full) string { return ManifestName(f.Timeline, f.ID) })
 }
 
-// EachFull lists the full snapshots of one timeline.
-func (r *Repository) EachFull(ctx context.Context, t TimelineID) iter.Seq2[Full, error] {
+// eachFull lists the full snapshots of one timeline.
+func (r *Repository) eachFull(ctx context.Context, t TimelineID) iter.Seq2[Full, error] {
 	return func(yield func(Full, error) bool) {
 		prefix := t.String() + fullFolder
 		var one *Full

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -126,10 +126,13 @@ type Entry struct {
 // ReadAll reads all verdicts. Damage is in List.Findings; an error says that the repository could not be
 // read. It costs one request a verdict.
 func ReadAll(ctx context.Context, repo *repository.Repository) (List, error) {
-	stored, unread, err := some(repo.Verdicts(ctx))
-	if err == nil && unread > 0 { // others leave no room for those that count
-		stored, unread, err = some(repository.Own(ctx, repo, repo.Verdicts(ctx), func(s repository.StoredVerdict) string { return s.Object.Name }))
-	}
+	own := repository.Own(ctx, repo, repo.Verdicts(ctx), func(s repository.StoredVerdict) string { return s.Object.Name })
+	stored, unread, err := repository.Some(repo, maxVerdicts, maxVerdictBytes, repo.Verdicts(ctx), own, func(s repository.StoredVerdict) (int64, time.Time) {
+		if s.Object.Size > repository.DocumentLimit {
+			return 0, s.Object.ModTime // it is not read
+		}
+		return s.Object.Size, s.Object.ModTime
+	})
 	if err != nil {
 		return List{}, err
 	}
@@ -177,23 +180,6 @@ func ReadAll(ctx context.Context, repo *repository.Repository) (List, error) {
 		l.Notes = append(l.Notes, fmt.Sprintf("%d of %d verdicts were written by a newer version of requorum and are passed over", newer, len(l.Entries)))
 	}
 	return l, nil
-}
-
-// some are as many as may be held of what a listing yields.
-func some(listed iter.Seq2[repository.StoredVerdict, error]) (kept []repository.StoredVerdict, others int, err error) {
-	budget := repository.NewBudget[repository.StoredVerdict](maxVerdicts, maxVerdictBytes)
-	for s, err := range listed {
-		if err != nil {
-			return nil, 0, err
-		}
-		size := s.Object.Size
-		if size > repository.DocumentLimit {
-			size = 0 // it is not read
-		}
-		budget.Add(s, size, s.Object.ModTime)
-	}
-	kept, others = budget.Kept()
-	return kept, others, nil
 }
 
 // readEntry reads one verdict; an error is not the verdict's fault.
