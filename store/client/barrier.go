@@ -104,19 +104,16 @@ func (c *Client) Barrier(ctx context.Context, survey Survey) (Barrier, error) {
 
 func (c *Client) barrierFrom(ctx context.Context, m MemberStatus) (Barrier, error) {
 	b := Barrier{Member: m, Method: MethodMemberList}
-	e, err := c.known(m.Endpoint)
-	if err != nil {
-		return b, err
-	}
-	confirm := c.confirmByMemberList
+	confirm := confirmByMemberList
 	if Before35(m.Version) {
-		b.Method, confirm = MethodRange, c.confirmByRange
+		b.Method, confirm = MethodRange, confirmByRange
 	}
-	header, err := confirm(ctx, e)
+	var header *pb.ResponseHeader
+	err := c.ask(ctx, m, "asking the quorum to confirm that it is up to date", func(ctx context.Context, e *endpoint) (_ *pb.ResponseHeader, err error) {
+		header, err = confirm(ctx, e)
+		return header, err
+	})
 	if err != nil {
-		return b, err
-	}
-	if err := sameMember(e, m, header.GetMemberId(), header.GetClusterId()); err != nil {
 		return b, err
 	}
 	now, err := c.Status(ctx, m)
@@ -128,28 +125,18 @@ func (c *Client) barrierFrom(ctx context.Context, m MemberStatus) (Barrier, erro
 	return b, nil
 }
 
-const confirming = "asking the quorum to confirm that it is up to date"
-
 // confirmByMemberList waits, from 3.5 on, until the member has applied what the
 // quorum's commit index was when the call arrived. With authentication on any
 // user may do it.
-func (c *Client) confirmByMemberList(ctx context.Context, e *endpoint) (*pb.ResponseHeader, error) {
-	var resp *pb.MemberListResponse
-	err := c.call(ctx, e, confirming, func(ctx context.Context) (err error) {
-		resp, err = e.cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
-		return err
-	})
+func confirmByMemberList(ctx context.Context, e *endpoint) (*pb.ResponseHeader, error) {
+	resp, err := e.cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
 	return resp.GetHeader(), err
 }
 
 // confirmByRange does the same with a read of one key, which a user needs the
 // right to read. Which key does not matter, nor whether it exists.
-func (c *Client) confirmByRange(ctx context.Context, e *endpoint) (*pb.ResponseHeader, error) {
-	var resp *pb.RangeResponse
-	err := c.call(ctx, e, confirming, func(ctx context.Context) (err error) {
-		resp, err = e.kv.Range(ctx, &pb.RangeRequest{Key: []byte{0}, KeysOnly: true})
-		return err
-	})
+func confirmByRange(ctx context.Context, e *endpoint) (*pb.ResponseHeader, error) {
+	resp, err := e.kv.Range(ctx, &pb.RangeRequest{Key: []byte{0}, KeysOnly: true})
 	return resp.GetHeader(), err
 }
 

@@ -370,6 +370,23 @@ func (c *Client) Ask(ctx context.Context, member MemberStatus, what string, do f
 	return c.call(ctx, e, what, func(ctx context.Context) error { return do(ctx, e.conn) })
 }
 
+// ask makes a request to a member, whose answer has to be of that member.
+func (c *Client) ask(ctx context.Context, member MemberStatus, what string, do func(context.Context, *endpoint) (*pb.ResponseHeader, error)) error {
+	e, err := c.known(member.Endpoint)
+	if err != nil {
+		return err
+	}
+	var header *pb.ResponseHeader
+	err = c.call(ctx, e, what, func(ctx context.Context) (err error) {
+		header, err = do(ctx, e)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return sameMember(e, member, header.GetMemberId(), header.GetClusterId())
+}
+
 // HashKV is a member's hash of its key-value history. Two hashes can be
 // compared when HashRevision and CompactRevision are equal.
 type HashKV struct {
@@ -384,19 +401,12 @@ type HashKV struct {
 // follower, and rarely. With authentication on it needs the root role. Only
 // ctx bounds it.
 func (c *Client) HashKV(ctx context.Context, member MemberStatus, revision int64) (HashKV, error) {
-	e, err := c.known(member.Endpoint)
-	if err != nil {
-		return HashKV{}, err
-	}
 	var resp *pb.HashKVResponse
-	err = c.call(ctx, e, "asking for HashKV", func(ctx context.Context) (err error) {
+	err := c.ask(ctx, member, "asking for HashKV", func(ctx context.Context, e *endpoint) (_ *pb.ResponseHeader, err error) {
 		resp, err = e.maintenance.HashKV(ctx, &pb.HashKVRequest{Revision: revision})
-		return err
+		return resp.GetHeader(), err
 	})
 	if err != nil {
-		return HashKV{}, err
-	}
-	if err := sameMember(e, member, resp.Header.GetMemberId(), resp.Header.GetClusterId()); err != nil {
 		return HashKV{}, err
 	}
 	out := HashKV{Hash: resp.Hash, HashRevision: resp.HashRevision, CompactRevision: resp.CompactRevision, Revision: resp.Header.GetRevision()}
@@ -413,20 +423,13 @@ func (c *Client) HashKV(ctx context.Context, member MemberStatus, revision int64
 // member's own index, without a quorum. With authentication on the user needs
 // the right to read all keys. Only ctx bounds it.
 func (c *Client) CountKeys(ctx context.Context, member MemberStatus, revision int64) (int64, error) {
-	e, err := c.known(member.Endpoint)
-	if err != nil {
-		return 0, err
-	}
 	all := &pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}, Revision: revision, CountOnly: true, Serializable: true}
 	var resp *pb.RangeResponse
-	err = c.call(ctx, e, "counting the keys", func(ctx context.Context) (err error) {
+	err := c.ask(ctx, member, "counting the keys", func(ctx context.Context, e *endpoint) (_ *pb.ResponseHeader, err error) {
 		resp, err = e.kv.Range(ctx, all)
-		return err
+		return resp.GetHeader(), err
 	})
 	if err != nil {
-		return 0, err
-	}
-	if err := sameMember(e, member, resp.Header.GetMemberId(), resp.Header.GetClusterId()); err != nil {
 		return 0, err
 	}
 	return resp.Count, nil

@@ -243,21 +243,14 @@ func (c *Client) addMembership(ctx context.Context, survey *Survey) {
 // memberList is serializable: 3.5 and later are asked for it, 3.4 knows
 // nothing else.
 func (c *Client) memberList(ctx context.Context, member MemberStatus) ([]MemberInfo, error) {
-	e, err := c.known(member.Endpoint)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.CommandTimeout)
 	defer cancel()
 	var resp *pb.MemberListResponse
-	err = c.call(ctx, e, "asking for the member list", func(ctx context.Context) (err error) {
+	err := c.ask(ctx, member, "asking for the member list", func(ctx context.Context, e *endpoint) (_ *pb.ResponseHeader, err error) {
 		resp, err = e.cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: false})
-		return err
+		return resp.GetHeader(), err
 	})
 	if err != nil {
-		return nil, err
-	}
-	if err := sameMember(e, member, resp.Header.GetMemberId(), resp.Header.GetClusterId()); err != nil {
 		return nil, err
 	}
 	var list []MemberInfo
