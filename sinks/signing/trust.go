@@ -3,13 +3,13 @@ package signing
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/requorum/requorum/sinks"
 )
 
 // Trust is whose signatures are believed: OpenSSH's allowed_signers, less revoked keys.
@@ -128,18 +128,11 @@ func (f File) eachLine(line func(string) error) error {
 }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	data, err := sinks.ReadFile(path, keyFileLimit)
+	if errors.Is(err, sinks.ErrTooLarge) {
+		err = fmt.Errorf("%w: that is no file of keys", err)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, keyFileLimit+1))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(data) > keyFileLimit {
-		return nil, fmt.Errorf("%s has more than %d bytes: that is no file of keys", path, keyFileLimit)
-	}
-	return data, nil
+	return data, err
 }
 
 // parseAllowed reads "principals [options] keytype base64 [comment]".
