@@ -383,7 +383,7 @@ func (t *taking) askKeys(ctx context.Context, member client.MemberStatus, f Fact
 
 // writeManifests makes the backup exist in every repository that holds the
 // object. A repository where that fails is left without the object.
-func (t *taking) writeManifests(ctx context.Context) error {
+func (t *taking) writeManifests(ctx context.Context) {
 	finished := t.Now().UTC()
 	t.forTargets(func(target *target) error {
 		target.manifest.Finished = finished
@@ -393,7 +393,6 @@ func (t *taking) writeManifests(ctx context.Context) error {
 		}
 		return target.settleManifest(fmt.Errorf("write the manifest: %w", err))
 	})
-	return nil
 }
 
 // settleManifest finds out what became of a manifest whose writing failed. The

@@ -191,36 +191,19 @@ type StoreRequest struct {
 // What fails or is interrupted leaves no manifest, and no object unless it is
 // locked. Where the backup of that ID is there already the error is ErrTaken.
 func Store(ctx context.Context, req StoreRequest) (*Manifest, error) {
-	if req.Now == nil {
-		req.Now = time.Now
+	to := &target{sink: req.Repo.Sink(), repo: req.Repo, timeline: repository.Timeline{ID: req.Timeline}}
+	t, err := newTaking(Request{Sinks: []sinks.Sink{to.sink}, Codec: req.Codec, Tool: req.Tool, Labels: req.Labels, ID: req.ID, Attempt: req.Attempt,
+		ReadBack: req.ReadBack, Progress: req.Progress, Now: req.Now, Logger: req.Logger})
+	if err != nil {
+		return nil, err
 	}
-	if req.Progress == nil {
-		req.Progress = func(Progress) {}
-	}
-	if req.Logger == nil {
-		req.Logger = slog.New(slog.DiscardHandler)
-	}
+	t.targets = []*target{to}
 	if req.Started.IsZero() {
-		req.Started = req.Now()
+		req.Started = t.Now()
 	}
 	req.Started = req.Started.UTC()
-	if req.ID != "" {
-		if err := repository.ValidBackupID(req.ID); err != nil {
-			return nil, err
-		}
-	}
-	to := &target{sink: req.Repo.Sink(), repo: req.Repo, timeline: repository.Timeline{ID: req.Timeline}}
-	t := &taking{
-		Request: Request{Sinks: []sinks.Sink{to.sink}, Codec: req.Codec, Tool: req.Tool, Labels: req.Labels, ID: req.ID, Attempt: req.Attempt,
-			ReadBack: req.ReadBack, Progress: req.Progress, Now: req.Now, Logger: req.Logger},
-		targets: []*target{to},
-	}
 	id := t.backupID(ctx, req.Started)
-	err := t.keep(ctx, to, id, req)
-	if err == nil {
-		err = to.err
-	}
-	if err != nil {
+	if err := t.keep(ctx, to, id, req); err != nil {
 		return nil, fmt.Errorf("keep %s as backup %s in %s: %w", req.Image.Name(), id, req.Repo, withCause(ctx, err))
 	}
 	return to.manifest, nil
@@ -243,7 +226,8 @@ func (t *taking) keep(ctx context.Context, to *target, id string, req StoreReque
 	if err := t.describeImage(ctx, to, up, id, req); err != nil {
 		return errors.Join(err, removeObject(to, up.names[0]))
 	}
-	return t.writeManifests(ctx)
+	t.writeManifests(ctx)
+	return to.err
 }
 
 // copyImage writes the database, after all of the image's own checks, and the

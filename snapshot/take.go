@@ -132,6 +132,16 @@ type Outcome struct {
 // called: a member that is behind or cut off is not read, or found out from
 // the stored bytes and dropped.
 func Take(ctx context.Context, req Request) (*Result, error) {
+	t, err := newTaking(req)
+	if err != nil {
+		return nil, err
+	}
+	result, err := t.run(ctx)
+	return result, withCause(ctx, err)
+}
+
+// newTaking fills in what was left open, and refuses an ID that cannot be one.
+func newTaking(req Request) (*taking, error) {
 	t := &taking{Request: req}
 	if t.Timeout == 0 {
 		t.Timeout = DefaultTimeout
@@ -150,8 +160,7 @@ func Take(ctx context.Context, req Request) (*Result, error) {
 			return nil, err
 		}
 	}
-	result, err := t.run(ctx)
-	return result, withCause(ctx, err)
+	return t, nil
 }
 
 // withCause adds to an error why its context was ended.
@@ -285,9 +294,7 @@ func (t *taking) takeFrom(ctx context.Context, member client.MemberStatus, read 
 	if err := t.storeAttachments(ctx, up); err != nil {
 		return err
 	}
-	if err := t.writeManifests(ctx); err != nil {
-		return err
-	}
+	t.writeManifests(ctx)
 	return nil
 }
 
