@@ -24,29 +24,17 @@ import (
 // Bytes that are no etcd database are a *DamagedError; a failure of r is
 // returned as such.
 func ReadFacts(ctx context.Context, r io.ReaderAt, size int64) (Facts, error) {
-	db, err := openDatabase(ctx, r, size)
+	db, err := boltfile.Open(ctx, r, size)
 	if err != nil {
-		return Facts{}, err
+		return Facts{}, damage(err)
 	}
 	facts := Facts{PageSize: db.PageSize()}
-	for _, read := range []func(*database, *Facts) error{readMeta, readRevision, readMembers, readAlarms, readAuth} {
+	for _, read := range []func(*boltfile.File, *Facts) error{readMeta, readRevision, readMembers, readAlarms, readAuth} {
 		if err := read(db, &facts); err != nil {
 			return Facts{}, damage(err)
 		}
 	}
 	return facts, nil
-}
-
-// database is an etcd database whose buckets are looked up by name.
-type database struct{ *boltfile.File }
-
-// openDatabase opens a database that ends with ctx.
-func openDatabase(ctx context.Context, r io.ReaderAt, size int64) (*database, error) {
-	f, err := boltfile.Open(ctx, r, size)
-	if err != nil {
-		return nil, damage(err)
-	}
-	return &database{f}, nil
 }
 
 // contentError is content that etcd cannot have written.
@@ -75,18 +63,9 @@ func damage(err error) error {
 	return err
 }
 
-// get returns a value, nil where the bucket or the key is not there.
-func (db *database) get(bucket, key string) ([]byte, error) {
-	b, err := db.Bucket([]byte(bucket))
-	if err != nil || b == nil {
-		return nil, err
-	}
-	return b.Get([]byte(key))
-}
-
 // number returns a value of eight bytes, 0 where there is none.
-func (db *database) number(bucket, key string) (uint64, error) {
-	v, err := db.get(bucket, key)
+func number(db *boltfile.File, bucket, key string) (uint64, error) {
+	v, err := db.Get(bucket, key)
 	if err != nil || v == nil {
 		return 0, err
 	}
@@ -96,17 +75,8 @@ func (db *database) number(bucket, key string) (uint64, error) {
 	return binary.BigEndian.Uint64(v), nil
 }
 
-// forEach calls do for every key of a bucket, for none where it is not there.
-func (db *database) forEach(bucket string, do func(key, value []byte) error) error {
-	b, err := db.Bucket([]byte(bucket))
-	if err != nil || b == nil {
-		return err
-	}
-	return b.ForEach(do)
-}
-
 // readMeta reads where the image stands in the raft log, and its versions.
-func readMeta(db *database, facts *Facts) error {
+func readMeta(db *boltfile.File, facts *Facts) error {
 	b, err := db.Bucket([]byte("meta"))
 	if err != nil {
 		return err
@@ -114,17 +84,17 @@ func readMeta(db *database, facts *Facts) error {
 	if b == nil {
 		return malformed("no bucket meta: a bbolt database, but not one of etcd")
 	}
-	if facts.RaftIndex, err = db.number("meta", "consistent_index"); err != nil {
+	if facts.RaftIndex, err = number(db, "meta", "consistent_index"); err != nil {
 		return err
 	}
-	if facts.RaftTerm, err = db.number("meta", "term"); err != nil {
+	if facts.RaftTerm, err = number(db, "meta", "term"); err != nil {
 		return err
 	}
-	storage, err := db.get("meta", "storageVersion")
+	storage, err := db.Get("meta", "storageVersion")
 	if err != nil {
 		return err
 	}
-	cluster, err := db.get("cluster", "clusterVersion")
+	cluster, err := db.Get("cluster", "clusterVersion")
 	if err != nil {
 		return err
 	}
@@ -136,12 +106,12 @@ func readMeta(db *database, facts *Facts) error {
 // (mvcc's restore): the newest revision in the key bucket or, where compaction
 // has deleted that, the compacted one. A compaction that was scheduled and not
 // finished counts, as etcd finishes it first of all.
-func readRevision(db *database, facts *Facts) error {
-	scheduled, err := db.compaction("scheduledCompactRev")
+func readRevision(db *boltfile.File, facts *Facts) error {
+	scheduled, err := compaction(db, "scheduledCompactRev")
 	if err != nil {
 		return err
 	}
-	finished, err := db.compaction("finishedCompactRev")
+	finished, err := compaction(db, "finishedCompactRev")
 	if err != nil {
 		return err
 	}
@@ -168,8 +138,8 @@ func readRevision(db *database, facts *Facts) error {
 }
 
 // compaction returns the revision of a compaction, 0 where there was none.
-func (db *database) compaction(key string) (int64, error) {
-	v, err := db.get("meta", key)
+func compaction(db *boltfile.File, key string) (int64, error) {
+	v, err := db.Get("meta", key)
 	if err != nil || v == nil {
 		return 0, err
 	}
@@ -181,9 +151,9 @@ func (db *database) compaction(key string) (int64, error) {
 }
 
 // readMembers reads the members, without those that were removed.
-func readMembers(db *database, facts *Facts) error {
+func readMembers(db *boltfile.File, facts *Facts) error {
 	removed := map[ID]bool{}
-	err := db.forEach("members_removed", func(key, _ []byte) error {
+	err := db.ForEach("members_removed", func(key, _ []byte) error {
 		id, err := parseMemberID(key)
 		removed[id] = true
 		return err
@@ -192,7 +162,7 @@ func readMembers(db *database, facts *Facts) error {
 		return err
 	}
 	facts.Members = []Member{}
-	err = db.forEach("members", func(key, value []byte) error {
+	err = db.ForEach("members", func(key, value []byte) error {
 		id, err := parseMemberID(key)
 		if err != nil || removed[id] {
 			return err
@@ -221,8 +191,8 @@ func parseMemberID(key []byte) (id ID, err error) {
 }
 
 // readAlarms reads the alarms that are raised: each is a key, without a value.
-func readAlarms(db *database, facts *Facts) error {
-	return db.forEach("alarm", func(key, _ []byte) error {
+func readAlarms(db *boltfile.File, facts *Facts) error {
+	return db.ForEach("alarm", func(key, _ []byte) error {
 		var m etcdserverpb.AlarmMember
 		if err := proto.Unmarshal(key, &m); err != nil {
 			return malformed("alarm %x: %w", key, err)
@@ -233,8 +203,8 @@ func readAlarms(db *database, facts *Facts) error {
 }
 
 // readAuth reads whether users and roles are enforced.
-func readAuth(db *database, facts *Facts) error {
-	v, err := db.get("auth", "authEnabled")
+func readAuth(db *boltfile.File, facts *Facts) error {
+	v, err := db.Get("auth", "authEnabled")
 	facts.AuthEnabled = len(v) == 1 && v[0] == 1
 	return err
 }
@@ -254,11 +224,7 @@ const MinLeaseTTL = 2
 
 // EachLease calls do for all leases of a database, by ID. An error of do ends it.
 func EachLease(db *boltfile.File, do func(Lease) error) error {
-	bucket, err := db.Bucket([]byte("lease"))
-	if err != nil || bucket == nil {
-		return err
-	}
-	return bucket.ForEach(func(k, v []byte) error {
+	return db.ForEach("lease", func(k, v []byte) error {
 		var l leasepb.Lease
 		if err := proto.Unmarshal(v, &l); err != nil || len(k) != 8 {
 			return fmt.Errorf("lease %x cannot be decoded: %w", k, err)

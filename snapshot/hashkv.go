@@ -34,9 +34,9 @@ func ReadHashKV(ctx context.Context, r io.ReaderAt, size int64) (HashKV, error) 
 // hashed, every state of one history has one hash, whatever came later. A
 // revision that is compacted, or not reached, is ErrNoRevision.
 func ReadHashKVAt(ctx context.Context, r io.ReaderAt, size, revision int64) (HashKV, error) {
-	db, err := openDatabase(ctx, r, size)
+	db, err := boltfile.Open(ctx, r, size)
 	if err != nil {
-		return HashKV{}, err
+		return HashKV{}, damage(err)
 	}
 	hash, err := hashKV(db, revision)
 	return hash, damage(err)
@@ -55,7 +55,7 @@ func HashesOtherwise(version string) bool {
 // not yet.
 var ErrNoRevision = errors.New("the database has no state at that revision")
 
-func hashKV(db *database, revision int64) (HashKV, error) {
+func hashKV(db *boltfile.File, revision int64) (HashKV, error) {
 	var facts Facts
 	if err := readRevision(db, &facts); err != nil {
 		return HashKV{}, err
@@ -72,7 +72,7 @@ func hashKV(db *database, revision int64) (HashKV, error) {
 	}
 	newest := &boltfile.Newest{} // of keys that changed after the last finished compaction: up to there none has two rows
 	if facts.CompactedRevision > 0 {
-		finished, err := db.compaction("finishedCompactRev")
+		finished, err := compaction(db, "finishedCompactRev")
 		if err != nil {
 			return HashKV{}, err
 		}

@@ -104,6 +104,24 @@ func (f *File) Root() *Bucket { return &Bucket{file: f, root: f.meta.Root} }
 // Bucket opens a top-level bucket; nil when there is none of that name.
 func (f *File) Bucket(name []byte) (*Bucket, error) { return f.Root().Bucket(name) }
 
+// Get returns a value of a top-level bucket: nil where the bucket or the key is not there.
+func (f *File) Get(bucket, key string) ([]byte, error) {
+	b, err := f.Bucket([]byte(bucket))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	return b.Get([]byte(key))
+}
+
+// ForEach calls do for every key of a top-level bucket, for none where it is not there.
+func (f *File) ForEach(bucket string, do func(key, value []byte) error) error {
+	b, err := f.Bucket([]byte(bucket))
+	if err != nil || b == nil {
+		return err
+	}
+	return b.ForEach(do)
+}
+
 // page reads a branch or leaf page.
 func (f *File) page(id uint64) (*Page, error) {
 	if p, ok := f.cache[id]; ok {

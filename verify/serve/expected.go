@@ -99,29 +99,22 @@ func (e *Expected) readAuth(db *boltfile.File) error {
 	}); err != nil {
 		return err
 	}
-	b, err := db.Bucket([]byte("auth"))
-	if err != nil || b == nil {
-		return err
-	}
-	enabled, err := b.Get([]byte("authEnabled"))
+	enabled, err := db.Get("auth", "authEnabled")
 	if err != nil {
 		return err
 	}
 	e.AuthEnabled = len(enabled) == 1 && enabled[0] == 1
-	revision, err := b.Get([]byte("authRevision"))
+	revision, err := db.Get("auth", "authRevision")
 	if len(revision) == 8 {
 		e.AuthRevision = max(e.AuthRevision, binary.BigEndian.Uint64(revision))
 	}
 	return err
 }
 
-// each calls do for the rows of a bucket, which need not be there.
+// each calls do for the rows of a bucket, which need not be there, and says which one
+// cannot be decoded.
 func each(db *boltfile.File, bucket string, do func(k, v []byte) error) error {
-	b, err := db.Bucket([]byte(bucket))
-	if err != nil || b == nil {
-		return err
-	}
-	return b.ForEach(func(k, v []byte) error {
+	return db.ForEach(bucket, func(k, v []byte) error {
 		if err := do(k, v); err != nil {
 			return fmt.Errorf("%q of bucket %s cannot be decoded: %w", k, bucket, err)
 		}
