@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,7 +101,10 @@ func (c *check) eachLeaf(load *loader, f *findings, name string, s *leafGroup, d
 		for i, b := range all {
 			l := s.leaves[done+i]
 			l.torn, torn = l.torn || torn, false
-			p, err := parseLeaf(b)
+			p, err := b.page()
+			if err == nil && !p.Leaf() {
+				err = errors.New("it is a branch where a leaf must be")
+			}
 			if err != nil {
 				f.add(report.KindPage, pageAt(b.id), "bucket %s: %v", name, err)
 				c.incomplete.Store(true)
@@ -118,17 +122,6 @@ func (c *check) eachLeaf(load *loader, f *findings, name string, s *leafGroup, d
 		s.tornAtEnd = true
 	}
 	return nil
-}
-
-func parseLeaf(b loaded) (boltfile.Page, error) {
-	if b.err != nil {
-		return boltfile.Page{}, b.err
-	}
-	p, err := boltfile.ParsePage(b.bytes)
-	if err == nil && !p.Leaf() {
-		err = fmt.Errorf("it is a branch where a leaf must be")
-	}
-	return p, err
 }
 
 // inPlace checks that the keys of a leaf are in order and where they belong.

@@ -50,6 +50,14 @@ type loaded struct {
 	err   error
 }
 
+// page is what was loaded, if it is a branch or leaf page.
+func (l loaded) page() (boltfile.Page, error) {
+	if l.err != nil {
+		return boltfile.Page{}, l.err
+	}
+	return boltfile.ParsePage(l.bytes)
+}
+
 // load reads as many of the pages, from the first on, as the budget allows, and
 // at least one. All are known to lie within the database. An error is the
 // source's.

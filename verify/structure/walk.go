@@ -95,9 +95,9 @@ func (w *walker) height(p boltfile.Page, depth int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		child, err := boltfile.ParsePage(all[0].bytes)
+		child, err := all[0].page()
 		switch {
-		case all[0].err != nil || err != nil:
+		case err != nil:
 			continue
 		case child.Leaf():
 			return 1, nil
@@ -207,11 +207,7 @@ func (w *walker) flush() error {
 
 // parse parses a branch page, and finds fault with it.
 func (w *walker) parse(l loaded) (boltfile.Page, bool) {
-	err := l.err
-	var p boltfile.Page
-	if err == nil {
-		p, err = boltfile.ParsePage(l.bytes)
-	}
+	p, err := l.page()
 	if err != nil {
 		w.lost(pageAt(l.id), "bucket %s: %v", w.bucket, err)
 		return p, false
@@ -294,7 +290,11 @@ func (c *check) checkFreelist() error {
 	if err != nil {
 		return err
 	}
-	list, damage := parseFreelist(all[0])
+	damage := all[0].err
+	var list []uint64
+	if damage == nil {
+		list, damage = boltfile.ParseFreelist(all[0].bytes)
+	}
 	if damage != nil {
 		fault("%v", damage)
 		return nil
@@ -318,13 +318,6 @@ func (c *check) checkFreelist() error {
 		c.findLost(free)
 	}
 	return nil
-}
-
-func parseFreelist(l loaded) ([]uint64, error) {
-	if l.err != nil {
-		return nil, l.err
-	}
-	return boltfile.ParseFreelist(l.bytes)
 }
 
 // findLost finds pages that are neither used nor free, a row of them at a time.
