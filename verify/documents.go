@@ -150,7 +150,7 @@ func (e *examination) nameUnknown(ctx context.Context) error {
 func (e *examination) known(name string) bool {
 	folder, rest, _ := strings.Cut(name, "/")
 	_, errTimeline := repository.ParseTimelineName(name)
-	if errTimeline == nil || name == repository.MarkerName || isPrunedName(name) || isKeptName(name) || isJobName(name) || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
+	if errTimeline == nil || name == repository.MarkerName || isPrunedName(name) || isPinName(name) || isPrunedLogName(name) || isJobName(name) || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
 		return true
 	}
 	t, err := repository.ParseTimelineID(folder)

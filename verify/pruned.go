@@ -116,9 +116,6 @@ func (l *logCheck) prunedLogTo(ctx context.Context) (uint64, error) {
 	return 0, nil
 }
 
-// isKeptName reports whether a name is that of a pin, or of a record that a log was pruned.
-func isKeptName(name string) bool { return isPinName(name) || isPrunedLogName(name) }
-
 func isPinName(name string) bool {
 	_, _, err := repository.ParsePinName(name)
 	return err == nil

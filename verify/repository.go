@@ -194,11 +194,7 @@ func (e *examination) noteNextSteps() {
 func timelinesOf(all []report.Finding) []repository.TimelineID {
 	var ids []repository.TimelineID
 	for _, f := range all {
-		folder, rest, _ := strings.Cut(f.Object, "/")
-		if folder == "timelines" {
-			folder = strings.TrimSuffix(rest, ".json")
-		}
-		if id, err := repository.ParseTimelineID(folder); err == nil && !slices.Contains(ids, id) {
+		if id := verdict.TimelineOf(f.Object); id.N > 0 && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}

@@ -60,6 +60,9 @@ type place struct {
 	log      bool
 }
 
+// TimelineOf is the timeline that an object belongs to, by its name; zero for none.
+func TimelineOf(object string) repository.TimelineID { return placeOf(object).timeline }
+
 // placeOf reads it from the name of an object, or of a check's object.
 func placeOf(object string) place {
 	folder, rest, _ := strings.Cut(object, "/")
