@@ -54,7 +54,6 @@ docs/agent.md is the guide, docs/agent-configuration.md has every key.
 ` + exitHelp,
 		Example: `  requorum agent --config /etc/requorum/agent.yaml
   requorum agent --config /etc/requorum/agent.yaml --check-config`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.agent(cmd.Context(), &o) },
 	}
 	cmd.Flags().StringVar(&o.file, "config", "", "the agent's configuration `file` (see docs/agent-configuration.md)")
@@ -176,7 +175,7 @@ type checkedConfig struct {
 // newAgentJobCommand is what an agent starts; it is no part of the interface.
 func newAgentJobCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: agentJobCommand, Hidden: true, Args: cobra.NoArgs,
+		Use: agentJobCommand, Hidden: true,
 		Short: "Do one job of an agent, as it says on standard input",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return schedule.ServeJob(cmd.Context(), g.stdin, g.stdout)

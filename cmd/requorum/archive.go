@@ -93,7 +93,6 @@ status 1 says that an alarm is left that somebody has to look at.
 		Example: `  requorum archive --data-dir /var/lib/etcd --endpoints http://127.0.0.1:2379 \
       --repo 's3://backups/etcd?region=eu-central-1' --recipient age1…
   requorum archive --once --data-dir /var/lib/etcd --repo file:///mnt/backups/etcd`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.archive(cmd.Context(), &o) },
 	}
 	o.addFlags(cmd.Flags())

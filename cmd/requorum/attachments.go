@@ -24,9 +24,6 @@ each full snapshot, because a cluster cannot be rebuilt without them.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAttachmentsListCommand(g), newAttachmentsExtractCommand(g))
-	for _, c := range cmd.Commands() {
-		asUsageErrors(c)
-	}
 	return cmd
 }
 

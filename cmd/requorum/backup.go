@@ -86,7 +86,6 @@ With authentication on, etcd gives snapshots to users with the root role only.
   requorum backup --endpoints https://10.0.0.1:2379,https://10.0.0.2:2379 \
       --cacert ca.crt --cert client.crt --key client.key \
       --repo 's3://backups/etcd?region=eu-central-1' --recipient age1…`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := g.backup(cmd.Context(), &o)
 			changed := "no backup was stored"

@@ -47,7 +47,6 @@ members of the new cluster are killed while a client writes, one with its disk, 
 It takes well under a minute and changes nothing outside that folder.
 ` + exitHelp,
 		Example: "  requorum demo\n  requorum demo --dir ./demo --keep",
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.keys < 1 {
 				return usageError{fmt.Errorf("--keys %d: want at least 1", o.keys)}

@@ -68,7 +68,6 @@ was given are left out. Status 1 says that something would fail.
 		Example: `  requorum doctor --endpoints http://127.0.0.1:2379 --data-dir /var/lib/etcd \
       --repo 's3://backups/etcd?region=eu-central-1'
   requorum doctor --agent-config /etc/requorum/agent.yaml`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.doctor(cmd.Context(), &o) },
 	}
 	o.addFlags(cmd.Flags())

@@ -26,7 +26,6 @@ with its input, once an action that is under way is done. state.json in the
 host's state folder shows the next one what is done.
 ` + exitHelp,
 		Example: `  ssh root@10.0.0.1 requorum host    # as recover does by default`,
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// A line that is cut must not end an action half-way.
 			signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
@@ -53,7 +52,6 @@ that cannot be asked within 10 s is named, and keeps no member down.
 ` + exitHelp,
 		Example: `  requorum host may-start --data-dir /var/lib/etcd
   requorum host may-start --data-dir /var/lib/etcd --repo 's3://bucket/prefix?region=eu-west-1'`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.mayStart(cmd.Context(), cfg, repositories, &keys)
 		},

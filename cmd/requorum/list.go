@@ -32,7 +32,6 @@ Only 'requorum verify' reads all.
 ` + exitHelp,
 		Example: `  requorum list --repo file:///var/backups/etcd
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return repo.with(cmd.Context(), g, func(r *repository.Repository) error { return g.list(cmd.Context(), r) })
 		},

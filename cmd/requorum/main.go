@@ -211,7 +211,6 @@ func newVersionCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of requorum and of the bundled etcd",
-		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
 			if g.output == "json" {

@@ -57,7 +57,6 @@ locked full snapshots are refused.
 		Example: `  requorum prune --repo file:///var/backups/etcd --keep-any-point 7d --keep-daily 35 --keep-weekly 8 --keep-monthly 12 --dry-run
   requorum prune --repo 's3://backups/etcd?region=eu-central-1' --keep-last 10
   requorum prune --repo file:///var/backups/etcd --timeline 8b3c14bd6a6e8a45-1 --forget --dry-run`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var policy retention.Policy
 			var id repository.TimelineID

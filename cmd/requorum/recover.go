@@ -113,7 +113,6 @@ instead.
   requorum recover --local m1=/mnt/m1,m2=/mnt/m2 --declare-dead m3 --repo URL --data-dir '/var/lib/etcd-{name}'
   requorum recover --local m1=/mnt/m1,m2=/mnt/m2 --to-snapshot state.db --plan plan.json --data-dir /var/lib/etcd
   requorum restore --plan plan.json --file state.db --name m1 --set-aside    # then on each host`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(g); err != nil {
 				return err

@@ -116,10 +116,7 @@ on; the ETCDCTL_ variables of etcdctl for the connection). The command line wins
 		newAgentCommand(g),
 		newAgentJobCommand(g),
 	)
-	for _, c := range append(root.Commands(), root) {
-		asUsageErrors(c)
-		completeChoices(c)
-	}
+	complete(root)
 	return root
 }
 
@@ -153,9 +150,10 @@ func misspeltOption(cmd *cobra.Command, err error) error {
 	return flagError(err)
 }
 
-// asUsageErrors turns wrong arguments of a command into usage errors, as its
-// wrong flags are already.
-func asUsageErrors(c *cobra.Command) {
+// complete gives a command and those below it what all have: it takes no arguments unless
+// it says otherwise, wrong ones are usage errors, as wrong flags are already, and the shell
+// completes its choices.
+func complete(c *cobra.Command) {
 	check := c.Args
 	if check == nil {
 		check = cobra.NoArgs
@@ -165,5 +163,9 @@ func asUsageErrors(c *cobra.Command) {
 			return usageError{err}
 		}
 		return nil
+	}
+	completeChoices(c)
+	for _, below := range c.Commands() {
+		complete(below)
 	}
 }

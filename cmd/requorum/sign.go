@@ -105,7 +105,6 @@ interrupted is continued by the same command.
 ` + exitHelp,
 		Example: `  requorum sign --repo /mnt/copy --into 's3://bucket/signed?region=eu-central-1' --signing-key /etc/requorum/signing.key
   requorum verify all --repo 's3://bucket/signed?region=eu-central-1' --trust /etc/requorum/signing.key.trust --signing-key /etc/requorum/signing.key`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			ctx := cmd.Context()
 			if repo.keys.signingKey == "" || into == "" {

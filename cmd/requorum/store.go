@@ -109,7 +109,6 @@ SIGTERM and Ctrl-C end it cleanly.
 		Example: `  requorum store --data-dir /var/lib/requorum --members 3
   requorum store --data-dir m1 --name m1 --listen-client-urls https://10.0.0.1:2379 \
       --cert-file server.crt --key-file server.key …`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err

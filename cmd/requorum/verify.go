@@ -220,7 +220,6 @@ func newDrillMembersCommand(g *globals) *cobra.Command {
 		Use:    serve.MembersCommand,
 		Short:  "run the members of a drill (started by 'requorum verify --level drill' only)",
 		Hidden: true,
-		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve.Members(cmd.Context(), g.stdin, g.stdout)
 		},
