@@ -42,7 +42,7 @@ func (o *doctorOptions) addFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.interval, "interval", 0, time.Millisecond, fmt.Sprintf("the archiving interval to reckon with (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
 	f.IntVar(&o.archivers, "archivers", 3, "how many archivers to reckon with: one beside each member")
 	f.StringVar(&o.spoolDir, "spool-dir", "", "the archiver's --spool-dir")
-	sizeVar(f, &o.spoolLimit, "spool-limit", "2GiB", "the archiver's --spool-limit")
+	bytesVar(f, &o.spoolLimit, "spool-limit", "2GiB", "the archiver's --spool-limit")
 	f.StringVar(&o.agentConfig, "agent-config", "", "try all that this `file` names, the configuration of 'requorum agent', in place of the options here")
 }
 

@@ -41,9 +41,9 @@ func (r *repoFlags) addFlags(f *pflag.FlagSet, several bool) {
 		usage += "; may be given more than once"
 	}
 	f.StringArrayVarP(&r.urls, "repo", "r", nil, usage)
-	rateVar(f, &r.limits.Up, "limit-upload", "at most this many bytes a second to each repository, such as 50MiB")
+	bytesVar(f, &r.limits.Up, "limit-upload", "", "at most this many bytes a second to each repository, such as 50MiB")
 	durationVar(f, &r.retryFor, "retry-for", time.Minute, time.Millisecond, "how long to try again while a repository is away or throttles")
-	rateVar(f, &r.limits.Down, "limit-download", "at most this many bytes a second from each repository, such as 50MiB")
+	bytesVar(f, &r.limits.Down, "limit-download", "", "at most this many bytes a second from each repository, such as 50MiB")
 	f.StringVar(&r.keys.signingKey, "signing-key", "", "sign what is written into a repository with the Ed25519 key in this `file` (ssh-keygen -t ed25519)")
 	r.keys.addTrustFlags(f)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -98,24 +97,16 @@ func durationVar(f *pflag.FlagSet, d *time.Duration, name string, value, least t
 	}}, name, usage)
 }
 
-// sizeVar declares a number of bytes.
-func sizeVar(f *pflag.FlagSet, n *int64, name, value, usage string) {
-	parsedVar(f, n, name, value, usage, func(s string) (int64, error) { return parseBytes(s, "bytes, such as 1MiB") })
-}
-
-// rateVar declares bytes a second; 0 is no limit.
-func rateVar(f *pflag.FlagSet, n *int64, name, usage string) {
-	parsedVar(f, n, name, "", usage, func(s string) (int64, error) {
-		return parseBytes(strings.TrimSuffix(s, "/s"), "bytes a second, such as 50MiB")
+// bytesVar declares a number of bytes, or of bytes a second, written as in a configuration:
+// 512KiB, 50MiB, 50MiB/s.
+func bytesVar(f *pflag.FlagSet, n *int64, name, value, usage string) {
+	parsedVar(f, n, name, value, usage, func(s string) (int64, error) {
+		n, err := yamlfile.ParseBytes(s)
+		if err != nil || n == 0 {
+			return 0, errors.New("want bytes, such as 50MiB")
+		}
+		return int64(n), nil
 	})
-}
-
-func parseBytes(s, want string) (int64, error) {
-	n, err := humanize.ParseBytes(s)
-	if err != nil || n == 0 || n > 1<<50 {
-		return 0, errors.New("want " + want)
-	}
-	return int64(n), nil
 }
 
 func compressionVar(f *pflag.FlagSet, level *codec.Level) {

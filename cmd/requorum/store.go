@@ -53,7 +53,7 @@ func (o *storeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.PeerTLS.CA, "peer-trusted-ca-file", "", "CA `file` that peers' certificates are verified with")
 	f.BoolVar(&s.PeerTLS.ClientCertAuth, "peer-client-cert-auth", false, "demand a certificate of peers")
 	f.BoolVar(&s.AllowPlaintext, "allow-plaintext", false, "allow to listen beyond this machine without TLS")
-	sizeVar(f, &m.QuotaBytes, "quota-backend-bytes", "", "the database's largest size, such as 8GiB (default 2GiB)")
+	bytesVar(f, &m.QuotaBytes, "quota-backend-bytes", "", "the database's largest size, such as 8GiB (default 2GiB)")
 	f.StringVar(&s.AutoCompactionMode, "auto-compaction-mode", "", "periodic or revision")
 	f.StringVar(&s.AutoCompactionRetention, "auto-compaction-retention", "", "how much history to keep, such as 8h or 1000; 0 keeps all")
 	f.Uint64Var(&s.SnapshotCount, "snapshot-count", 0, "applied entries between the member's own snapshots (default etcd's)")
