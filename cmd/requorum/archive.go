@@ -19,7 +19,6 @@ import (
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks"
-	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -33,44 +32,36 @@ import (
 type archiveOptions struct {
 	conn       connFlags
 	repo       repoFlags
-	recipients recipientFlags
-	identities []string
-	level      codec.Level
+	codec      codecFlags
+	identities identityFlags
 
-	dataDir, walDir string
-	once            bool
-	interval        time.Duration
-	size            int64
-	spoolDir        string
-	spoolLimit      int64
-	takeover        time.Duration
-	checkpointHash  time.Duration
-	noSnapshot      bool
-	singleWriter    bool
-	merge           bool
-	status          time.Duration
+	config     archive.Config
+	once       bool
+	noSnapshot bool
+	merge      bool
+	status     time.Duration
 }
 
 func (o *archiveOptions) addFlags(f *pflag.FlagSet) {
 	o.repo.addFlags(f, false)
 	o.conn.addFlags(f)
-	f.StringVar(&o.dataDir, "data-dir", "", "the member's data directory `DIR`: its log is read there, and nothing is changed")
-	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
+	c := &o.config
+	f.StringVar(&c.DataDir, "data-dir", "", "the member's data directory `DIR`: its log is read there, and nothing is changed")
+	f.StringVar(&c.WALDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
 	f.BoolVar(&o.once, "once", false, "archive what is committed now, and end")
-	durationVar(f, &o.interval, "interval", 0, time.Millisecond, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
-	bytesVar(f, &o.size, "size", "1MiB", "or when it has this many bytes")
-	f.StringVar(&o.spoolDir, "spool-dir", "", "a `folder` of this archiver alone, for segments while the repository is away (default: one below the user's state folder)")
-	bytesVar(f, &o.spoolLimit, "spool-limit", "2GiB", "bound for the spool, and for purged files of the log that are kept until they are read")
-	durationVar(f, &o.takeover, "takeover", 0, time.Second, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
-	durationVar(f, &o.checkpointHash, "checkpoint-hash", 0, time.Minute, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
+	durationVar(f, &c.Interval, "interval", 0, time.Millisecond, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
+	bytesVar(f, &c.Size, "size", "1MiB", "or when it has this many bytes")
+	f.StringVar(&c.SpoolDir, "spool-dir", "", "a `folder` of this archiver alone, for segments while the repository is away (default: one below the user's state folder)")
+	bytesVar(f, &c.SpoolLimit, "spool-limit", "2GiB", "bound for the spool, and for purged files of the log that are kept until they are read")
+	durationVar(f, &c.Takeover, "takeover", 0, time.Second, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
+	durationVar(f, &c.CheckpointHash, "checkpoint-hash", 0, time.Minute, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
 	f.BoolVar(&o.noSnapshot, "no-snapshot", false, "take no full snapshot when one is due; until another is taken, the log cannot be restored from")
-	f.BoolVar(&o.singleWriter, "single-writer", false, "no other archiver uses the repository: needed where the server has no conditional puts, which decide between several")
+	f.BoolVar(&c.SingleWriter, "single-writer", false, "no other archiver uses the repository: needed where the server has no conditional puts, which decide between several")
 	f.BoolVar(&o.merge, "merge", true, "merge small segments, and remove the small ones a day later; one of several archivers does")
 	durationVar(f, &o.status, "status", time.Minute, 0, "print a line on how it stands this often; 0: only when something changes")
-	o.recipients.addFlags(f)
+	o.codec.addFlags(f)
 	f.Lookup("passphrase-file").Hidden = true // it is refused, with the reason
-	f.StringArrayVar(&o.identities, "identity", nil, "merge encrypted segments with the age identities in this `file`; may be given more than once")
-	compressionVar(f, &o.level)
+	f.StringArrayVar(&o.identities.files, "identity", nil, "merge encrypted segments with the age identities in this `file`; may be given more than once")
 }
 
 func newArchiveCommand(g *globals) *cobra.Command {
@@ -104,7 +95,7 @@ type archiving struct {
 	*globals
 	options  *archiveOptions
 	archiver *archive.Archiver
-	config   archive.Config
+	config   *archive.Config
 	report   *archiveReporter
 	keeper   *schedule.Keeper
 
@@ -114,10 +105,10 @@ type archiving struct {
 }
 
 func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
-	a := &archiving{globals: g, options: o, report: &archiveReporter{g: g}}
-	if a.config, err = o.config(g); err != nil {
+	if err := o.check(g); err != nil {
 		return err
 	}
+	a := &archiving{globals: g, options: o, config: &o.config, report: &archiveReporter{g: g}}
 	if err := o.repo.keys.mayWrite(); err != nil {
 		return err
 	}
@@ -129,7 +120,7 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 		a.config.Interval = config.DiskInterval
 	}
 	if a.config.SpoolDir == "" {
-		if a.config.SpoolDir, err = defaultSpoolDir(g.getenv, o.dataDir+"\n"+o.walDir+"\n"+a.config.Sink.String()); err != nil {
+		if a.config.SpoolDir, err = defaultSpoolDir(g.getenv, a.config.DataDir+"\n"+a.config.WALDir+"\n"+a.config.Sink.String()); err != nil {
 			return err
 		}
 	}
@@ -139,10 +130,10 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 	defer a.config.Client.Close() //nolint:errcheck // nothing is under way any more
 	a.config.OnGap = func(ctx context.Context, gap archive.Gap) error { return a.keeper.EnsureFull(ctx, gap) }
 	a.config.Events = a.report.event
-	if o.dataDir != "" {
-		a.config.Origin = func(cluster uint64) (repository.Timeline, bool) { return restore.Origin(o.dataDir, cluster) }
+	if dir := a.config.DataDir; dir != "" {
+		a.config.Origin = func(cluster uint64) (repository.Timeline, bool) { return restore.Origin(dir, cluster) }
 	}
-	if a.archiver, err = archive.New(a.config); err != nil {
+	if a.archiver, err = archive.New(*a.config); err != nil {
 		return err
 	}
 	a.keeper = a.newKeeper()
@@ -152,24 +143,21 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 	return a.run(ctx)
 }
 
-// config checks the options before anything is touched.
-func (o *archiveOptions) config(g *globals) (c archive.Config, err error) {
-	c = archive.Config{
-		DataDir: o.dataDir, WALDir: o.walDir, SpoolDir: o.spoolDir, SpoolLimit: o.spoolLimit, Interval: o.interval, Size: o.size, Takeover: o.takeover, CheckpointHash: o.checkpointHash, SingleWriter: o.singleWriter,
-		Tool: "requorum " + version, Logger: g.logger(),
+// check checks the options before anything is touched, and completes the configuration.
+func (o *archiveOptions) check(g *globals) (err error) {
+	c := &o.config
+	c.Tool, c.Logger = "requorum "+version, g.logger()
+	if c.DataDir == "" && c.WALDir == "" {
+		return usageError{errors.New("no data directory: give the member's --data-dir")}
 	}
-	c.Codec.Level = o.level
-	if o.dataDir == "" && o.walDir == "" {
-		return c, usageError{errors.New("no data directory: give the member's --data-dir")}
+	if o.codec.passphraseFile != "" {
+		return usageError{errors.New("--passphrase-file: a passphrase costs 128 MiB and some tenths of a second for each segment; encrypt the log to an age key (--recipient), which age-keygen makes")}
 	}
-	if o.recipients.passphraseFile != "" {
-		return c, usageError{errors.New("--passphrase-file: a passphrase costs 128 MiB and some tenths of a second for each segment; encrypt the log to an age key (--recipient), which age-keygen makes")}
+	if c.Codec, err = o.codec.options(); err != nil {
+		return err
 	}
-	if c.Codec.Recipients, err = o.recipients.parse(); err != nil {
-		return c, err
-	}
-	c.Identities, err = (&identityFlags{files: o.identities}).parse()
-	return c, err
+	c.Identities, err = o.identities.parse()
+	return err
 }
 
 // errNoProgress ends --once where waiting longer would be of no use.
@@ -199,7 +187,7 @@ func (a *archiving) giveUp(ctx context.Context, end context.CancelCauseFunc) {
 
 // once archives what is committed now, and merges what is due.
 func (a *archiving) once(ctx context.Context) error {
-	if err := checkLog(cmp.Or(a.options.walDir, filepath.Join(a.options.dataDir, "member", "wal"))); err != nil {
+	if err := checkLog(cmp.Or(a.config.WALDir, filepath.Join(a.config.DataDir, "member", "wal"))); err != nil {
 		return err
 	}
 	a.noteAbilities(ctx, a.config.Sink)

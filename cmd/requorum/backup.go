@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/requorum/requorum/sinks"
-	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
@@ -19,20 +18,14 @@ import (
 )
 
 type backupOptions struct {
-	conn       connFlags
-	repo       repoFlags
-	recipients recipientFlags
-	dataDir    string
-	walDir     string
-	level      codec.Level
-	labels     []string
-	hashKV     bool
-	readBack   bool
-	timeout    time.Duration
-	stall      time.Duration
-	dryRun     bool
-	parent     repository.TimelineID
-	newLineage bool
+	conn connFlags
+	repo repoFlags
+	codecFlags
+	req     snapshot.Request
+	dataDir string
+	walDir  string
+	labels  []string
+	dryRun  bool
 
 	stored []string // where the backup is by now
 }
@@ -40,17 +33,19 @@ type backupOptions struct {
 func (o *backupOptions) addFlags(f *pflag.FlagSet) {
 	o.repo.addFlags(f, true)
 	o.conn.addFlags(f)
-	o.recipients.addFlags(f)
+	o.codecFlags.addFlags(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "the data `directory` of a member that runs on this machine, whose database is read from its file")
 	f.StringVar(&o.walDir, "wal-dir", "", "with --data-dir: that member's WAL `directory`, if it is a separate one")
-	compressionVar(f, &o.level)
 	f.StringArrayVar(&o.labels, "label", nil, "keep this `key=value` with the backup; may be given more than once")
-	f.BoolVar(&o.hashKV, "hashkv", false, "also keep etcd's HashKV at the backup's revision; the member pauses for it, about 1 s for 1.4 GB")
-	f.BoolVar(&o.readBack, "read-back", false, "read the whole backup back from each repository and compare it before it counts")
-	durationVar(f, &o.timeout, "timeout", snapshot.DefaultTimeout, time.Millisecond, "give up after this time: a long stream makes the member's database grow")
-	durationVar(f, &o.stall, "stall-timeout", 30*time.Second, time.Millisecond, "give up on a member that sends nothing, or hardly anything, for this time")
-	parsedVar(f, &o.parent, "parent", "", "the `timeline` that this cluster was restored from, for its first backup where no agent recorded that", repository.ParseTimelineID)
-	f.BoolVar(&o.newLineage, "new-lineage", false, "store the backup although the repository's backups are of another cluster, which this one was not restored from")
+	f.BoolVar(&o.req.HashKV, "hashkv", false, "also keep etcd's HashKV at the backup's revision; the member pauses for it, about 1 s for 1.4 GB")
+	f.BoolVar(&o.req.ReadBack, "read-back", false, "read the whole backup back from each repository and compare it before it counts")
+	durationVar(f, &o.req.Timeout, "timeout", snapshot.DefaultTimeout, time.Millisecond, "give up after this time: a long stream makes the member's database grow")
+	durationVar(f, &o.conn.cfg.StallTimeout, "stall-timeout", 30*time.Second, time.Millisecond, "give up on a member that sends nothing, or hardly anything, for this time")
+	parsedVar(f, &o.req.Parent, "parent", "", "the `timeline` that this cluster was restored from, for its first backup where no agent recorded that", func(s string) (*repository.Branch, error) {
+		t, err := repository.ParseTimelineID(s)
+		return &repository.Branch{Timeline: t}, err
+	})
+	f.BoolVar(&o.req.NewLineage, "new-lineage", false, "store the backup although the repository's backups are of another cluster, which this one was not restored from")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say which member would be read and where the backup would go")
 }
 
@@ -100,8 +95,7 @@ With authentication on, etcd gives snapshots to users with the root role only.
 }
 
 func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
-	req, err := o.request(g)
-	if err != nil {
+	if err := o.check(g); err != nil {
 		return err
 	}
 	if err := o.repo.keys.mayWrite(); err != nil {
@@ -112,7 +106,7 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeSinks(all)) }()
-	o.conn.cfg.StallTimeout = o.stall
+	req := o.req
 	if req.Client, err = o.conn.connect(ctx, g); err != nil {
 		return err
 	}
@@ -161,40 +155,30 @@ func (g *globals) noteEnded(ctx context.Context, s sinks.Sink, m *snapshot.Manif
 	}
 }
 
-// request checks the options before anything is touched.
-func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
-	req := snapshot.Request{
-		Tool: "requorum " + version, HashKV: o.hashKV, ReadBack: o.readBack,
-		Timeout: o.timeout, NewLineage: o.newLineage, Reached: archive.Reached, Logger: g.logger(),
-	}
-	req.Codec.Level = o.level
+// check checks the options before anything is touched, and completes the request.
+func (o *backupOptions) check(g *globals) (err error) {
+	o.req.Tool, o.req.Reached, o.req.Logger = "requorum "+version, archive.Reached, g.logger()
 	if o.walDir != "" && o.dataDir == "" {
-		return req, usageError{errors.New("--wal-dir goes with --data-dir")}
+		return usageError{errors.New("--wal-dir goes with --data-dir")}
 	}
-	var err error
-	if req.Codec.Recipients, err = o.recipients.parse(); err != nil {
-		return req, err
+	if o.req.Codec, err = o.options(); err != nil {
+		return err
 	}
-	if o.parent != (repository.TimelineID{}) {
-		req.Parent = &repository.Branch{Timeline: o.parent}
-		if o.newLineage {
-			return req, usageError{errors.New("--parent and --new-lineage exclude each other")}
-		}
+	if o.req.Parent != nil && o.req.NewLineage {
+		return usageError{errors.New("--parent and --new-lineage exclude each other")}
 	}
+	o.req.Labels = map[string]string{}
 	for _, l := range o.labels {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {
-			return req, usageError{fmt.Errorf("--label %s: want key=value", l)}
+			return usageError{fmt.Errorf("--label %s: want key=value", l)}
 		}
-		if req.Labels == nil {
-			req.Labels = map[string]string{}
-		}
-		req.Labels[k] = v
+		o.req.Labels[k] = v
 	}
-	if err := snapshot.ValidLabels(req.Labels); err != nil {
-		return req, usageError{fmt.Errorf("--label: %w", err)}
+	if err := snapshot.ValidLabels(o.req.Labels); err != nil {
+		return usageError{fmt.Errorf("--label: %w", err)}
 	}
-	return req, nil
+	return nil
 }
 
 // noteAbilities says what a repository's place cannot promise.

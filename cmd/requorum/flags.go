@@ -301,50 +301,53 @@ func closeSinks(all []sinks.Sink) error {
 	return errors.Join(errs...)
 }
 
-// recipientFlags say to whom a backup is encrypted.
-type recipientFlags struct {
+// codecFlags say how a backup is compressed, and to whom it is encrypted.
+type codecFlags struct {
+	level          codec.Level
 	recipients     []string
 	recipientFiles []string
 	passphraseFile string
 }
 
-func (r *recipientFlags) addFlags(f *pflag.FlagSet) {
+func (r *codecFlags) addFlags(f *pflag.FlagSet) {
+	compressionVar(f, &r.level)
 	f.StringArrayVar(&r.recipients, "recipient", nil, "encrypt to this age `recipient` (age1…); may be given more than once")
 	f.StringArrayVar(&r.recipientFiles, "recipients-file", nil, "encrypt to the age recipients in this `file`, one a line")
 	f.StringVar(&r.passphraseFile, "passphrase-file", "", "encrypt with the passphrase in this `file` (its first line), instead of recipients")
 }
 
-func (r *recipientFlags) parse() ([]age.Recipient, error) {
-	var all []age.Recipient
+func (r *codecFlags) options() (codec.Options, error) {
+	o := codec.Options{Level: r.level}
 	for _, s := range r.recipients {
 		one, err := codec.ParseRecipient(s)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--recipient: %w", err)}
+			return o, usageError{fmt.Errorf("--recipient: %w", err)}
 		}
-		all = append(all, one)
+		o.Recipients = append(o.Recipients, one)
 	}
 	for _, path := range r.recipientFiles {
 		some, err := codec.ParseRecipientsFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("--recipients-file: %w", err)
+			return o, fmt.Errorf("--recipients-file: %w", err)
 		}
-		all = append(all, some...)
+		o.Recipients = append(o.Recipients, some...)
 	}
 	if r.passphraseFile == "" {
-		return all, nil
+		return o, nil
 	}
-	if len(all) > 0 {
-		return nil, usageError{errors.New("--passphrase-file stands alone: age does not mix a passphrase with recipients")}
+	if len(o.Recipients) > 0 {
+		return o, usageError{errors.New("--passphrase-file stands alone: age does not mix a passphrase with recipients")}
 	}
 	passphrase, err := readPassphrase(r.passphraseFile)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	one, err := codec.PassphraseRecipient(passphrase)
 	if err != nil {
-		return nil, fmt.Errorf("--passphrase-file %s: %w", r.passphraseFile, err)
+		return o, fmt.Errorf("--passphrase-file %s: %w", r.passphraseFile, err)
 	}
-	return []age.Recipient{one}, nil
+	o.Recipients = []age.Recipient{one}
+	return o, nil
 }
 
 // identityFlags say how to read an encrypted backup.

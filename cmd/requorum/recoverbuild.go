@@ -325,7 +325,7 @@ func (l *localRecovery) fingerprint() (string, error) {
 	}
 	data, err := json.Marshal([]any{
 		from, placeNames(o.repo.urls), o.source, o.declareDead, o.replace, o.members,
-		o.point.asked(), o.point.sourceVersion, o.point.minLeaseTTL, o.point.checkpoints, o.req.Owner,
+		o.point.asked(), o.point.replay.SourceVersion, o.point.replay.MinLeaseTTL, o.point.replay.PersistCheckpoints, o.req.Owner,
 		o.toSnapshot, o.req.InitialCluster, o.req.ClusterToken, o.learners, absolute(o.req.DataDir), absolute(o.req.WALDir), o.req.Bump, o.req.TargetVersion, o.req.Engine,
 	})
 	sum := sha256.Sum256(data)

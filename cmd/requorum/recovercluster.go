@@ -62,14 +62,14 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	}
 	req = recovery.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
-		Replay: host.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
+		Replay: host.ReplaySettings{PersistCheckpoints: o.point.replay.PersistCheckpoints, SourceVersion: o.point.replay.SourceVersion},
 		Force:  o.force, Change: o.change, Target: o.point.target, TargetFromNow: strings.HasPrefix(o.point.at, "-"), Version: version, Tool: "requorum " + version, Logger: g.logger(),
 	}
 	if req.Freshness, err = g.freshness(keys.Trust != nil, o.allowRollback); err != nil {
 		return req, err
 	}
 	if o.set.Changed("min-lease-ttl") {
-		req.Replay.MinLeaseTTL = o.point.minLeaseTTL
+		req.Replay.MinLeaseTTL = o.point.replay.MinLeaseTTL
 	}
 	return req, nil
 }

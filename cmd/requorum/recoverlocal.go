@@ -114,7 +114,7 @@ func (l *localRecovery) preflight(ctx context.Context) (*restore.Readiness, erro
 		return nil, usageError{fmt.Errorf("nothing is recovered: %s", l.plan.Fence.Why)}
 	}
 	image := l.preview()
-	if err := l.onlyRead(l.o.toSnapshot, l.o.plan, l.o.point.scratchDir); err != nil {
+	if err := l.onlyRead(l.o.toSnapshot, l.o.plan, l.o.point.replay.ScratchDir); err != nil {
 		return nil, err
 	}
 	if l.o.plan != "" { // members that other hosts build are refused here, too

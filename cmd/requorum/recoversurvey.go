@@ -47,7 +47,7 @@ func (l *localRecovery) survey(ctx context.Context) error {
 	if err := l.checkSurvivors(); err != nil {
 		return err
 	}
-	l.plan, err = sources.Decide(l.findings, sources.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: l.o.point.target, SourceVersion: l.o.point.sourceVersion})
+	l.plan, err = sources.Decide(l.findings, sources.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: l.o.point.target, SourceVersion: l.o.point.replay.SourceVersion})
 	if err == nil {
 		err = l.chooseMembers()
 	}

@@ -172,11 +172,11 @@ func (o *buildOptions) agrees(name string, p *restore.Plan) bool {
 	case "engine":
 		return o.req.Engine == p.Engine
 	case "source-version":
-		return p.Source.Recipe == nil || p.Source.Recipe.SourceVersion == o.point.sourceVersion
+		return p.Source.Recipe == nil || p.Source.Recipe.SourceVersion == o.point.replay.SourceVersion
 	case "min-lease-ttl":
-		return p.Source.Recipe == nil || p.Source.Recipe.MinLeaseTTL == o.point.minLeaseTTL
+		return p.Source.Recipe == nil || p.Source.Recipe.MinLeaseTTL == o.point.replay.MinLeaseTTL
 	case "lease-checkpoint-persist":
-		return p.Source.Recipe == nil || p.Source.Recipe.PersistCheckpoints == o.point.checkpoints
+		return p.Source.Recipe == nil || p.Source.Recipe.PersistCheckpoints == o.point.replay.PersistCheckpoints
 	case "target-version":
 		return o.req.TargetVersion == p.TargetVersion
 	}
@@ -222,29 +222,28 @@ func (o *buildOptions) replayOptions(g *globals, plan *restore.Plan, meter *mete
 	if err != nil {
 		return walreplay.Options{}, err
 	}
-	hashes := walreplay.CheckpointHashesAtEnd // which costs nothing
+	opts := o.point.replay
+	opts.ScratchDir, opts.Logger = dir, g.logger()
+	opts.CheckpointHashes = walreplay.CheckpointHashesAtEnd // which costs nothing
 	if o.point.ignoreCheckpointHashes {
-		hashes = walreplay.NoCheckpointHashes
+		opts.CheckpointHashes = walreplay.NoCheckpointHashes
 	}
-	return walreplay.Options{
-		Engine: o.point.engine, ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
-		CheckpointHashes: hashes,
-		Progress:         func(p walreplay.Phase, done, total int64) { meter.show(string(p), done, total) },
-	}, nil
+	opts.Progress = func(p walreplay.Phase, done, total int64) { meter.show(string(p), done, total) }
+	return opts, nil
 }
 
 // scratchDir is where to replay: as asked for, or on the file system that the
 // result goes to.
 func (o *buildOptions) scratchDir(plan *restore.Plan) (string, error) {
-	if o.point.scratchDir != "" {
-		info, err := os.Stat(o.point.scratchDir)
+	if o.point.replay.ScratchDir != "" {
+		info, err := os.Stat(o.point.replay.ScratchDir)
 		if err == nil && !info.IsDir() {
 			err = errors.New("it is no folder")
 		}
 		if err != nil {
 			return "", usageError{fmt.Errorf("--scratch-dir: %w", err)}
 		}
-		return filepath.Abs(o.point.scratchDir)
+		return filepath.Abs(o.point.replay.ScratchDir)
 	}
 	if o.toSnapshot != "" {
 		return above(o.toSnapshot)

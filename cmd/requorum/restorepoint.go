@@ -25,12 +25,8 @@ type pointOptions struct {
 	beforePrefix string
 	target       walreplay.Target // what these choose, once they were checked
 
-	scratchDir             string
-	minLeaseTTL            time.Duration
-	sourceVersion          string
-	checkpoints            bool
+	replay                 walreplay.Options
 	ignoreCheckpointHashes bool
-	engine                 walreplay.ReplayEngine
 }
 
 // targetFlags choose the point; only one of them can be given.
@@ -48,12 +44,12 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint64Var(&o.index, "index", 0, "restore the state after the raft entry with index `N`")
 	f.StringVar(&o.before, "before", "", "restore the state just before this `key`, and what was deleted with it, was last changed or deleted")
 	f.StringVar(&o.beforePrefix, "before-prefix", "", "restore the state just before the keys with this `prefix` were last changed or deleted, all of them")
-	f.StringVar(&o.scratchDir, "scratch-dir", "", "the `folder` to replay the log in (default: beside the first data directory); a folder made in it is removed afterwards")
-	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.33, 3.6.14 or 3.7.1 and authentication was on or no space was left (default: that of the backup's member)")
-	durationVar(f, &o.minLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, time.Millisecond, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
-	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
+	f.StringVar(&o.replay.ScratchDir, "scratch-dir", "", "the `folder` to replay the log in (default: beside the first data directory); a folder made in it is removed afterwards")
+	f.StringVar(&o.replay.SourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.33, 3.6.14 or 3.7.1 and authentication was on or no space was left (default: that of the backup's member)")
+	durationVar(f, &o.replay.MinLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, time.Millisecond, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
+	f.BoolVar(&o.replay.PersistCheckpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
 	f.BoolVar(&o.ignoreCheckpointHashes, "ignore-checkpoint-hashes", false, "do not compare what was rebuilt with the hashes that live members served (archive --checkpoint-hash)")
-	replayEngineVar(f, &o.engine)
+	replayEngineVar(f, &o.replay.Engine)
 }
 
 // given are the flags that choose a point.

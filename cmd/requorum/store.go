@@ -20,7 +20,6 @@ const shutdownGrace = 20 * time.Second
 type storeOptions struct {
 	member  store.MemberConfig
 	cluster store.ClusterConfig
-	members int
 	set     *pflag.FlagSet
 }
 
@@ -28,7 +27,7 @@ func (o *storeOptions) addFlags(f *pflag.FlagSet) {
 	o.set = f
 	m, s := &o.member, &o.member.Settings
 	f.StringVar(&m.DataDir, "data-dir", "", "`folder` of the member, or of the cluster's members m1, m2 … with --members")
-	f.IntVar(&o.members, "members", 0, "run a local cluster of this many members: 1, 3 or 5")
+	f.IntVar(&o.cluster.Members, "members", 0, "run a local cluster of this many members: 1, 3 or 5")
 	f.BoolVar(&o.cluster.Force, "force", false, "allow an even number of members")
 	f.IntVar(&o.cluster.ClientPort, "client-port", 2379, "with --members: the first member's client port; the others follow 20000, 30000 … higher")
 	f.BoolVar(&o.cluster.FreePorts, "free-ports", false, "with --members: use any free ports")
@@ -76,7 +75,7 @@ func (o *storeOptions) check() error {
 		return usageError{errors.New("no data directory: give --data-dir")}
 	}
 	unfit, how := clusterOnly, "with --members only"
-	if o.members != 0 {
+	if o.cluster.Members != 0 {
 		unfit, how = memberOnly, "without --members only"
 	}
 	for _, name := range unfit {
@@ -84,8 +83,8 @@ func (o *storeOptions) check() error {
 			return usageError{fmt.Errorf("--%s is of use %s", name, how)}
 		}
 	}
-	if o.members < 0 {
-		return usageError{fmt.Errorf("--members %d: want 1, 3 or 5", o.members)}
+	if o.cluster.Members < 0 {
+		return usageError{fmt.Errorf("--members %d: want 1, 3 or 5", o.cluster.Members)}
 	}
 	return nil
 }
@@ -132,10 +131,10 @@ type runningStore interface {
 }
 
 func (o *storeOptions) start(ctx context.Context) (runningStore, error) {
-	if o.members == 0 {
+	if o.cluster.Members == 0 {
 		return store.StartMember(ctx, o.member)
 	}
-	o.cluster.DataDir, o.cluster.Members, o.cluster.Settings = o.member.DataDir, o.members, o.member.Settings
+	o.cluster.DataDir, o.cluster.Settings = o.member.DataDir, o.member.Settings
 	return store.StartCluster(ctx, o.cluster)
 }
 

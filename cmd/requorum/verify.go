@@ -17,18 +17,15 @@ import (
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/serve"
 	"github.com/requorum/requorum/verify/verdict"
-	"github.com/requorum/requorum/walreplay"
 )
 
 type verifyOptions struct {
 	repo       repoFlags
 	identities identityFlags
 
+	req                   verify.Request
 	file, dataDir, walDir string
-	timeline              string
 	level, require        string
-	scratchDir            string
-	engine                walreplay.ReplayEngine
 	junit                 string
 	noVerdict             bool
 	allowRollback         bool
@@ -37,15 +34,15 @@ type verifyOptions struct {
 
 func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	o.repo.addFlags(f, false)
-	addTimelineFlag(f, &o.timeline)
+	addTimelineFlag(f, &o.req.Timeline)
 	addRollbackFlag(f, &o.allowRollback)
 	f.StringVar(&o.level, "level", string(report.Structure), "how far to prove: "+strings.Join(report.LevelNames(), ", ")+"; each includes those before it")
 	f.StringVar(&o.require, "require", "", "end with status 5 where this `level` cannot be proved yet: replay needs two full snapshots of a timeline")
 	f.StringVar(&o.file, "from-file", "", "verify this `file` of 'etcdctl snapshot save', or a copy of a member's db, instead of a repository")
 	f.StringVar(&o.dataDir, "data-dir", "", "verify this data directory `DIR` of a member: of a stopped one its database and log, of a running one its log; nothing is changed")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
-	f.StringVar(&o.scratchDir, "scratch-dir", "", "unpack databases in this folder (default: the system's folder for temporary files)")
-	replayEngineVar(f, &o.engine)
+	f.StringVar(&o.req.ScratchDir, "scratch-dir", "", "unpack databases in this folder (default: the system's folder for temporary files)")
+	replayEngineVar(f, &o.req.Engine)
 	o.identities.addFlags(f)
 	f.StringVar(&o.junit, "junit", "", "also write the report to this `file`, as JUnit XML for a CI system")
 	f.BoolVar(&o.noVerdict, "no-verdict", false, "do not write the verdict into the repository")
@@ -107,12 +104,9 @@ func (g *globals) prove(ctx context.Context, o *verifyOptions, args []string) (*
 	if err := o.check(g, args); err != nil {
 		return nil, nil, err
 	}
-	req, err := o.request(g, args)
-	if err != nil {
-		return nil, nil, err
-	}
 	meter := g.newMeter()
 	defer meter.finish()
+	req := o.req
 	req.Progress = meter.show
 	switch {
 	case o.file != "":
@@ -162,8 +156,8 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 	return r, written, nil
 }
 
-// check refuses options that do not go together.
-func (o *verifyOptions) check(g *globals, args []string) error {
+// check refuses options that do not go together, and completes the request.
+func (o *verifyOptions) check(g *globals, args []string) (err error) {
 	ofRepository := append([]string{"no-verdict", "dry-run"}, repositoryFlags...)
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
 		if s.path == "" {
@@ -182,18 +176,13 @@ func (o *verifyOptions) check(g *globals, args []string) error {
 	case o.walDir != "" && o.dataDir == "":
 		return usageError{errors.New("--wal-dir is of no use without --data-dir")}
 	}
-	return nil
-}
-
-// request is what the options ask for.
-func (o *verifyOptions) request(g *globals, args []string) (verify.Request, error) {
-	req := verify.Request{Timeline: o.timeline, ScratchDir: o.scratchDir, Engine: o.engine, Tool: "requorum " + version}
+	req := &o.req
+	req.Tool = "requorum " + version
 	if g.verbose { // a replay's etcd warns of each request that its cluster had refused
 		req.Logger = g.logger()
 	}
-	var err error
 	if req.Level, err = report.ParseLevel(o.level); err != nil {
-		return req, usageError{fmt.Errorf("--level: %w", err)}
+		return usageError{fmt.Errorf("--level: %w", err)}
 	}
 	if o.require != "" {
 		level, err := report.ParseLevel(o.require)
@@ -201,16 +190,14 @@ func (o *verifyOptions) request(g *globals, args []string) (verify.Request, erro
 			err = fmt.Errorf("the level %s is not asked for: give --level %s", level, level)
 		}
 		if err != nil {
-			return req, usageError{fmt.Errorf("--require: %w", err)}
+			return usageError{fmt.Errorf("--require: %w", err)}
 		}
 	}
 	if len(args) > 0 {
 		req.Backup = args[0]
 	}
-	if req.Identities, err = o.identities.parse(); err != nil {
-		return req, err
-	}
-	return req, nil
+	req.Identities, err = o.identities.parse()
+	return err
 }
 
 // newDrillMembersCommand is how a drill starts this program anew, to run its
