@@ -101,7 +101,16 @@ func (l *localRecovery) chooseMembers() error {
 	if o.toSnapshot != "" && o.plan == "" {
 		return nil
 	}
-	if o.req.InitialCluster != "" {
+	if o.req.InitialCluster == "" {
+		var err error
+		if l.members, err = l.plan.NewMembers(o.change); err != nil {
+			return err
+		}
+		o.req.InitialCluster = sources.InitialCluster(l.members)
+		if !o.set.Changed("learners") {
+			return nil
+		}
+	} else {
 		for part := range strings.SplitSeq(o.req.InitialCluster, ",") {
 			name, url, _ := strings.Cut(part, "=")
 			i := slices.IndexFunc(l.members, func(m sources.NewMember) bool { return m.Name == name })
@@ -110,23 +119,10 @@ func (l *localRecovery) chooseMembers() error {
 			}
 			l.members[i].PeerURLs = append(l.members[i].PeerURLs, url)
 		}
-		for _, name := range o.chooseLearners(l.plan.Members) {
-			if i := slices.IndexFunc(l.members, func(m sources.NewMember) bool { return m.Name == name }); i >= 0 {
-				l.members[i].Learner = true
-			}
-		}
-		return nil
 	}
-	var err error
-	if l.members, err = l.plan.NewMembers(o.change); err != nil {
-		return err
-	}
-	o.req.InitialCluster = sources.InitialCluster(l.members)
-	if o.set.Changed("learners") {
-		learners := o.chooseLearners(nil)
-		for i := range l.members {
-			l.members[i].Learner = slices.Contains(learners, l.members[i].Name)
-		}
+	learners := o.chooseLearners(l.plan.Members)
+	for i := range l.members {
+		l.members[i].Learner = slices.Contains(learners, l.members[i].Name)
 	}
 	return nil
 }
