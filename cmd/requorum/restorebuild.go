@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -306,17 +305,8 @@ func above(path string) (string, error) {
 }
 
 func sameFileSystem(a, b string) bool {
-	device := func(path string) any {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			return st.Dev
-		}
-		return nil
-	}
-	return device(a) == device(b)
+	var of, other unix.Stat_t
+	return unix.Stat(a, &of) == nil && unix.Stat(b, &other) == nil && of.Dev == other.Dev
 }
 
 // resolve finds the point that was asked for in the source's history.
