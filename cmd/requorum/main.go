@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	etcd "go.etcd.io/etcd/api/v3/version"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -223,19 +224,12 @@ func newVersionCommand(g *globals) *cobra.Command {
 }
 
 func readVersion() versionReport {
-	v := versionReport{Version: version, Go: runtime.Version()}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == "go.etcd.io/etcd/server/v3" {
-			v.Etcd = strings.TrimPrefix(dep.Version, "v")
-		}
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			v.Commit = s.Value
+	v := versionReport{Version: version, Go: runtime.Version(), Etcd: etcd.Version}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				v.Commit = s.Value
+			}
 		}
 	}
 	return v
