@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -153,9 +152,8 @@ func (e *examination) examineLineage(ctx context.Context, s sinks.Sink) {
 // that could overwrite: there no rights are divided.
 func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, bucket *s3.Sink, abilities sinks.Abilities) {
 	place := s.String()
-	var random [8]byte
-	rand.Read(random[:]) // never fails, by its documentation
-	name := "scratch/doctor-" + hex.EncodeToString(random[:])
+	unused := "doctor-" + rand.Text()
+	name := "scratch/" + unused
 	data := []byte("requorum doctor wrote this to see whether it may. It can be deleted.\n")
 	before := time.Now()
 	object, err := sinks.Put(ctx, s, name, data, sinks.CreateOptions{})
@@ -208,7 +206,7 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, bucket 
 		e.failed(place, fmt.Errorf("delete: %w", err), e.nextOfPlace(err))
 	}
 	if bucket != nil {
-		e.examineKey(ctx, bucket, "doctor-"+hex.EncodeToString(random[:]))
+		e.examineKey(ctx, bucket, unused)
 	}
 }
 
