@@ -12,7 +12,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -42,23 +41,57 @@ Only 'requorum verify' reads all.
 
 // list prints all that could be read, with the errors of the rest.
 func (g *globals) list(ctx context.Context, r *repository.Repository) error {
-	catalog, err := snapshot.ReadCatalog(ctx, r)
+	c, err := snapshot.ReadCatalog(ctx, r)
 	if err != nil {
 		return err
 	}
 	archives := walreplay.NewArchives(r)
-	logs, err := readLogs(ctx, archives, catalog)
+	logs, errLogs := readLogs(ctx, archives, c)
 	verdicts, errVerdicts := g.readVerdicts(ctx, r)
 	pins, errPins := r.Pins(ctx)
-	var pruned []string
-	var errPruned error
-	if len(catalog.Incomplete) > 0 {
-		pruned, errPruned = r.PrunedNames(ctx)
-	}
-	ended, errEnded := readEnded(ctx, r, catalog.Timelines)
-	current, errCurrent := currentTimeline(ctx, archives, catalog)
+	incomplete, errPruned := readIncomplete(ctx, r, c)
+	ended, errEnded := readEnded(ctx, r, c.Timelines)
+	current, errCurrent := currentTimeline(ctx, archives, c)
 	errForeign := r.LookForForeign(ctx, foreignListed)
-	return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, pruned, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded, errForeign)
+	listed := catalogReport{
+		Repository: r.String(), ID: r.ID(), Current: current,
+		Timelines: emptyNotNull(c.Timelines), Superseded: emptyNotNull(ended), Backups: []listedBackup{},
+		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: incomplete,
+		DamagedVerdicts: emptyNotNull(verdicts.Findings),
+		logsReport:      logs,
+	}
+	for _, m := range c.Manifests {
+		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pinOf(pins, m)})
+	}
+	for _, d := range c.Damaged {
+		listed.Damaged = append(listed.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error(), d.Err})
+	}
+	for _, u := range c.Unread {
+		listed.Damaged = append(listed.Damaged, damagedReport{u.Timeline, "", u.Err.Error(), u.Err})
+	}
+	for _, d := range c.DamagedTimelines {
+		listed.DamagedTimelines = append(listed.DamagedTimelines, damagedReport{d.Timeline, "", d.Err.Error(), d.Err})
+	}
+	names, why := r.Foreign()
+	for _, name := range names {
+		listed.Foreign = append(listed.Foreign, foreignReport{name, why[name].Error()})
+	}
+	var errs []error
+	if g.output == "json" {
+		errs = append(errs, g.printJSON(listed))
+	} else {
+		errs = append(errs, g.tableCatalog(listed))
+	}
+	if d := r.Damage(); d != nil {
+		errs = append(errs, &snapshot.DamagedError{Object: "the marker of " + r.String(), Offset: -1, Err: d})
+	}
+	for _, d := range slices.Concat(listed.Damaged, listed.DamagedTimelines, listed.DamagedLogs) {
+		errs = append(errs, d.err)
+	}
+	for _, f := range verdicts.Findings {
+		errs = append(errs, &snapshot.DamagedError{Object: f.Object + " in " + r.String(), Offset: -1, Err: errors.New(f.Text)})
+	}
+	return errors.Join(append(errs, errLogs, errCurrent, errVerdicts, errPins, errPruned, errEnded, errForeign)...)
 }
 
 // foreignListed is how many records of what was pruned and results of jobs, which a list
@@ -114,6 +147,7 @@ type damagedReport struct {
 	Timeline repository.TimelineID `json:"timeline"`
 	ID       string                `json:"id,omitempty"`
 	Error    string                `json:"error"`
+	err      error
 }
 
 type incompleteReport struct {
@@ -126,59 +160,29 @@ type incompleteReport struct {
 	Pruned bool `json:"pruned,omitempty"`
 }
 
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, ended []repository.Superseded, logs logsReport, verdicts verdict.List, pins []repository.Pin, pruned []string, current *repository.TimelineID) error {
-	listed := catalogReport{
-		Repository: r.String(), ID: r.ID(), Current: current,
-		Timelines: emptyNotNull(c.Timelines), Superseded: emptyNotNull(ended), Backups: []listedBackup{},
-		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: []incompleteReport{},
-		DamagedVerdicts: emptyNotNull(verdicts.Findings),
-		logsReport:      logs,
+// readIncomplete are the backups without a manifest. What it returns is of use also with
+// an error.
+func readIncomplete(ctx context.Context, r *repository.Repository, c *snapshot.Catalog) ([]incompleteReport, error) {
+	all := []incompleteReport{}
+	if len(c.Incomplete) == 0 {
+		return all, nil
 	}
-	for _, m := range c.Manifests {
-		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pinOf(pins, m)})
-	}
-	var damage []error
-	if d := r.Damage(); d != nil {
-		damage = append(damage, &snapshot.DamagedError{Object: "the marker of " + r.String(), Offset: -1, Err: d})
-	}
-	for _, d := range c.Damaged {
-		listed.Damaged = append(listed.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error()})
-		damage = append(damage, d.Err)
-	}
-	for _, u := range c.Unread {
-		listed.Damaged = append(listed.Damaged, damagedReport{Timeline: u.Timeline, Error: u.Err.Error()})
-		damage = append(damage, u.Err)
-	}
-	for _, d := range c.DamagedTimelines {
-		listed.DamagedTimelines = append(listed.DamagedTimelines, damagedReport{Timeline: d.Timeline, Error: d.Err.Error()})
-		damage = append(damage, d.Err)
-	}
-	damage = append(damage, logs.damage...)
-	gone := map[string]bool{}
-	for _, name := range pruned {
-		gone[name] = true
+	names, err := r.PrunedNames(ctx)
+	pruned := map[string]bool{}
+	for _, name := range names {
+		pruned[name] = true
 	}
 	for _, full := range c.Incomplete {
-		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, Pruned: gone[repository.PrunedName(full.Timeline, full.ID)]}
+		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, Pruned: pruned[repository.PrunedName(full.Timeline, full.ID)]}
 		for _, o := range full.Objects {
 			one.Bytes += o.Size
 			if o.ModTime.After(one.Newest) {
 				one.Newest = o.ModTime
 			}
 		}
-		listed.Incomplete = append(listed.Incomplete, one)
+		all = append(all, one)
 	}
-	for _, f := range verdicts.Findings {
-		damage = append(damage, &snapshot.DamagedError{Object: f.Object + " in " + r.String(), Offset: -1, Err: errors.New(f.Text)})
-	}
-	names, why := r.Foreign()
-	for _, name := range names {
-		listed.Foreign = append(listed.Foreign, foreignReport{name, why[name].Error()})
-	}
-	if g.output == "json" {
-		return errors.Join(g.printJSON(listed), errors.Join(damage...))
-	}
-	return errors.Join(g.tableCatalog(listed), errors.Join(damage...))
+	return all, err
 }
 
 // foreignReport is an object that nobody who is trusted signed, and why it is none.
@@ -282,7 +286,6 @@ type logsReport struct {
 	Logs   []logReport       `json:"logs"`
 	// DamagedLogs are the segments, and records of gaps, that were met and cannot be used.
 	DamagedLogs []damagedReport `json:"damaged_logs,omitempty"`
-	damage      []error         // the same
 }
 
 // logReport is the archived log of one timeline, as its headers show.
@@ -306,8 +309,7 @@ func readLogs(ctx context.Context, archives *walreplay.Archives, c *snapshot.Cat
 			continue
 		}
 		for _, d := range log.Damaged() {
-			report.DamagedLogs = append(report.DamagedLogs, damagedReport{Timeline: t.ID, Error: d.Err.Error()})
-			report.damage = append(report.damage, d.Err)
+			report.DamagedLogs = append(report.DamagedLogs, damagedReport{t.ID, "", d.Err.Error(), d.Err})
 		}
 		one := logReport{Timeline: t.ID, Marks: len(log.Heartbeat())}
 		for _, h := range log.Headers() {
@@ -360,13 +362,10 @@ func (r logsReport) hasSnapshot(t repository.TimelineID) bool {
 }
 
 func revisions(r walreplay.Range) string {
-	switch {
-	case r.LastRevision == 0:
+	if r.LastRevision == 0 {
 		return fmt.Sprintf("%d on", r.FirstRevision)
-	case r.LastRevisionExact:
-		return fmt.Sprintf("%d to %d", r.FirstRevision, r.LastRevision)
 	}
-	return fmt.Sprintf("%d to %d at least", r.FirstRevision, r.LastRevision)
+	return fmt.Sprintf("%d to %s", r.FirstRevision, lastRevision(r))
 }
 
 func times(r walreplay.Range) string { return whenKnown(r.From) + " to " + whenKnown(r.To) }
