@@ -143,17 +143,15 @@ func (g *globals) noteUnchecked(checked bool) {
 }
 
 // noteForeign names what was passed over because nobody who is trusted signed it.
-func (g *globals) noteForeign(repos ...*repository.Repository) {
+func (g *globals) noteForeign(r *repository.Repository) {
 	const most = 5
-	for _, r := range repos {
-		names, why := r.Foreign()
-		for i, name := range names {
-			if i == most {
-				g.note("%d more foreign objects in %s do not count: requorum list shows them", len(names)-most, r)
-				break
-			}
-			g.note("%v", why[name])
+	names, why := r.Foreign()
+	for i, name := range names {
+		if i == most {
+			g.note("%d more foreign objects in %s do not count: requorum list shows them", len(names)-most, r)
+			break
 		}
+		g.note("%v", why[name])
 	}
 }
 
