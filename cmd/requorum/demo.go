@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/requorum/requorum/restore"
@@ -186,11 +187,12 @@ func (d *demo) tell(ctx context.Context, keys int) (err error) {
 	defer first.Kill()
 	d.say("serving at %s after %s", strings.Join(first.Endpoints(), ","), since(began))
 
-	load, err := newDemoLoad(first.Endpoints(), d.tls)
+	cli, err := demoClient(first.Endpoints(), d.tls)
 	if err != nil {
 		return err
 	}
-	defer load.close()
+	defer cli.Close() //nolint:errcheck // a client that is done
+	load := &demoLoad{client: cli}
 	began = d.chapter(fmt.Sprintf("%d keys, and a lease", keys))
 	if err := load.fill(ctx, keys); err != nil {
 		return err
@@ -229,7 +231,7 @@ func (d *demo) tell(ctx context.Context, keys int) (err error) {
 		return err
 	}
 	defer restored.Kill()
-	if err := d.undo(ctx, load); err != nil {
+	if err := d.undo(ctx); err != nil {
 		return err
 	}
 	return d.quorum(ctx, restored)
@@ -315,7 +317,7 @@ func (d *demo) rebuild(ctx context.Context, load *demoLoad) (cluster *demoCluste
 	if d.report.HashKV, err = d.serves(ctx, cluster, r.RevisionAfter); err != nil {
 		return nil, err
 	}
-	if d.report.KeysCompared, err = load.prove(ctx, cluster.Endpoints(), r.RevisionBefore); err != nil {
+	if d.report.KeysCompared, err = load.prove(ctx, cluster.client, r.RevisionBefore); err != nil {
 		return nil, err
 	}
 	d.report.WritesLost = load.acknowledgedAfter(r.RevisionBefore)
@@ -330,14 +332,14 @@ func (d *demo) rebuild(ctx context.Context, load *demoLoad) (cluster *demoCluste
 }
 
 // undo brings the deleted key back, beside the cluster that goes on.
-func (d *demo) undo(ctx context.Context, load *demoLoad) error {
+func (d *demo) undo(ctx context.Context) error {
 	began := d.chapter("Undo: requorum restore --before " + demoPreciousKey)
 	cluster, err := d.restored(ctx, "undo", 1, "--before", demoPreciousKey)
 	if err != nil {
 		return err
 	}
 	defer cluster.Kill()
-	value, err := load.precious(ctx, cluster.Endpoints())
+	value, err := readPrecious(ctx, cluster.client)
 	if err != nil {
 		return err
 	}
@@ -352,11 +354,7 @@ const demoQuorumKeys = 1000
 // quorum is the last chapter: all members of the restored cluster are killed while
 // a client writes, one disk is gone, and nothing of it is in the archive.
 func (d *demo) quorum(ctx context.Context, old *demoCluster) error {
-	load, err := newDemoLoad(old.Endpoints(), d.tls)
-	if err != nil {
-		return err
-	}
-	defer load.close()
+	load := &demoLoad{client: old.client}
 	d.chapter("Another disaster: all three members are killed while a client writes, and one disk is gone")
 	if err := load.fill(ctx, demoQuorumKeys); err != nil {
 		return err
@@ -395,10 +393,10 @@ func (d *demo) quorum(ctx context.Context, old *demoCluster) error {
 	if q.HashKV, err = d.serves(ctx, cluster, load.lastRevision()); err != nil {
 		return err
 	}
-	if q.KeysCompared, err = load.prove(ctx, cluster.Endpoints(), math.MaxInt64); err != nil {
+	if q.KeysCompared, err = load.prove(ctx, cluster.client, math.MaxInt64); err != nil {
 		return err
 	}
-	if err := load.watch(ctx, cluster.Endpoints(), watched); err != nil {
+	if err := watchOn(ctx, cluster.client, watched); err != nil {
 		return err
 	}
 	d.say("all %d keys are as the last of the %d acknowledged writes left them, at the same revisions: nothing is lost", q.KeysCompared, q.Acknowledged)
@@ -477,7 +475,14 @@ func (a *demoArchivers) await(index uint64) error {
 // demoCluster is a cluster that was restored.
 type demoCluster struct {
 	*store.LocalCluster
+	client *clientv3.Client
 	result *restore.Result
+}
+
+// Kill ends the client after its members.
+func (c *demoCluster) Kill() {
+	c.LocalCluster.Kill()
+	c.client.Close() //nolint:errcheck // a client that is done
 }
 
 // restored rebuilds a point of the archive into a new cluster of some members,
@@ -517,7 +522,15 @@ func (d *demo) start(ctx context.Context, r *restore.Result) (*demoCluster, erro
 		configs[i].LogLevel, configs[i].LogOutputs = demoQuiet.LogLevel, demoQuiet.LogOutputs
 	}
 	c, err := store.StartMembers(ctx, configs)
-	return &demoCluster{c, r}, err
+	if err != nil {
+		return nil, err
+	}
+	cli, err := demoClient(c.Endpoints(), d.tls)
+	if err != nil {
+		c.Kill()
+		return nil, err
+	}
+	return &demoCluster{c, cli, r}, nil
 }
 
 // serves proves that a cluster serves as 'requorum recover' and a drill do, and gives

@@ -20,7 +20,6 @@ import (
 // acknowledged, and compares that with another cluster.
 type demoLoad struct {
 	client *clientv3.Client
-	tls    store.TLSFiles
 	lease  clientv3.LeaseID
 
 	stop         context.CancelFunc // of the writer
@@ -46,14 +45,6 @@ const (
 	demoBatch         = 100 // puts in one transaction; etcd allows 128
 )
 
-func newDemoLoad(endpoints []string, files store.TLSFiles) (*demoLoad, error) {
-	c, err := demoClient(endpoints, files)
-	if err != nil {
-		return nil, err
-	}
-	return &demoLoad{client: c, tls: files}, nil
-}
-
 func demoClient(endpoints []string, files store.TLSFiles) (*clientv3.Client, error) {
 	config, err := files.Client()
 	if err != nil {
@@ -61,8 +52,6 @@ func demoClient(endpoints []string, files store.TLSFiles) (*clientv3.Client, err
 	}
 	return clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: config, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 }
-
-func (l *demoLoad) close() { l.client.Close() } //nolint:errcheck // a client that is done
 
 func demoValue(key string, n int) string {
 	return fmt.Sprintf(`{"name":%q,"generation":%d,"note":"written by requorum demo"}`, key, n)
@@ -210,14 +199,10 @@ func (l *demoLoad) tryWrite(ctx context.Context, timeout time.Duration) error {
 	return err
 }
 
-// prove compares the new cluster with what was acknowledged up to a revision, and
-// looks for the lease.
-func (l *demoLoad) prove(ctx context.Context, endpoints []string, revision int64) (compared int, err error) {
-	c, err := demoClient(endpoints, l.tls)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close() //nolint:errcheck // a client that is done
+// prove looks for the lease in another cluster, and wants every key as the last
+// acknowledged write up to a revision left it. One write may have been under way, and may
+// be there instead.
+func (l *demoLoad) prove(ctx context.Context, c *clientv3.Client, revision int64) (compared int, err error) {
 	ttl, err := c.TimeToLive(ctx, l.lease, clientv3.WithAttachedKeys())
 	if err != nil {
 		return 0, err
@@ -225,28 +210,6 @@ func (l *demoLoad) prove(ctx context.Context, endpoints []string, revision int64
 	if ttl.TTL <= 0 || len(ttl.Keys) != 1 || string(ttl.Keys[0]) != demoLeaseKey {
 		return 0, fmt.Errorf("the lease %x has %d s left and the keys %q, want %s", l.lease, ttl.TTL, ttl.Keys, demoLeaseKey)
 	}
-	return l.compareKeys(ctx, c, revision)
-}
-
-// watch wants a watch to go on from a revision.
-func (l *demoLoad) watch(ctx context.Context, endpoints []string, revision int64) error {
-	c, err := demoClient(endpoints, l.tls)
-	if err != nil {
-		return err
-	}
-	defer c.Close() //nolint:errcheck // a client that is done
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	event := <-c.Watch(ctx, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
-	if err := event.Err(); err != nil || len(event.Events) == 0 {
-		return fmt.Errorf("a watch from revision %d does not go on: %w", revision, err)
-	}
-	return nil
-}
-
-// compareKeys wants every key as the last acknowledged write up to a revision
-// left it. One write may have been under way, and may be there instead.
-func (l *demoLoad) compareKeys(ctx context.Context, c *clientv3.Client, revision int64) (int, error) {
 	res, err := c.Get(ctx, demoPrefix, clientv3.WithPrefix())
 	if err != nil {
 		return 0, err
@@ -274,13 +237,19 @@ func (l *demoLoad) compareKeys(ctx context.Context, c *clientv3.Client, revision
 	return len(expected), nil
 }
 
-// precious reads the key that was deleted, in another cluster.
-func (l *demoLoad) precious(ctx context.Context, endpoints []string) (string, error) {
-	c, err := demoClient(endpoints, l.tls)
-	if err != nil {
-		return "", err
+// watchOn wants a watch to go on from a revision.
+func watchOn(ctx context.Context, c *clientv3.Client, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	event := <-c.Watch(ctx, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
+	if err := event.Err(); err != nil || len(event.Events) == 0 {
+		return fmt.Errorf("a watch from revision %d does not go on: %w", revision, err)
 	}
-	defer c.Close() //nolint:errcheck // a client that is done
+	return nil
+}
+
+// readPrecious reads the key that was deleted, in another cluster.
+func readPrecious(ctx context.Context, c *clientv3.Client) (string, error) {
 	res, err := c.Get(ctx, demoPreciousKey)
 	if err != nil {
 		return "", err
