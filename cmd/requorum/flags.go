@@ -396,17 +396,15 @@ func readPassphrase(path string) (string, error) {
 // connFlags are etcdctl's flags for reaching a cluster. What is not given is
 // taken from the ETCDCTL_ variables.
 type connFlags struct {
-	flags          *pflag.FlagSet
-	cfg            client.Config
-	endpoints      []string
-	user, password string
-	insecure       bool
-	dial, command  time.Duration
+	flags    *pflag.FlagSet
+	cfg      client.Config
+	user     string
+	insecure bool
 }
 
 func (c *connFlags) addFlags(f *pflag.FlagSet) {
 	c.flags = f
-	f.StringSliceVar(&c.endpoints, "endpoints", nil, "etcd's client URLs, separated by commas (default "+client.DefaultEndpoint+", or ETCDCTL_ENDPOINTS)")
+	f.StringSliceVar(&c.cfg.Endpoints, "endpoints", nil, "etcd's client URLs, separated by commas (default "+client.DefaultEndpoint+", or ETCDCTL_ENDPOINTS)")
 	f.BoolVar(&c.cfg.DiscoverEndpoints, "discover-endpoints", false, "also use the endpoints that the members advertise")
 	f.StringVar(&c.cfg.CACert, "cacert", "", "verify etcd's certificate with the CA in this `file`")
 	f.StringVar(&c.cfg.Cert, "cert", "", "client certificate `file`")
@@ -414,9 +412,9 @@ func (c *connFlags) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.insecure, "insecure-transport", true, "use plain text to endpoints without a scheme when no TLS file is given")
 	f.BoolVar(&c.cfg.InsecureSkipTLSVerify, "insecure-skip-tls-verify", false, "accept any certificate (for tests only)")
 	f.StringVar(&c.user, "user", "", "`name[:password]`; a missing password is asked for on a terminal")
-	f.StringVar(&c.password, "password", "", "password of --user; better in ETCDCTL_PASSWORD, where other users cannot see it")
-	durationVar(f, &c.dial, "dial-timeout", client.DefaultDialTimeout, 0, "time to connect")
-	durationVar(f, &c.command, "command-timeout", client.DefaultCommandTimeout, 0, "time for one short request")
+	f.StringVar(&c.cfg.Password, "password", "", "password of --user; better in ETCDCTL_PASSWORD, where other users cannot see it")
+	durationVar(f, &c.cfg.DialTimeout, "dial-timeout", client.DefaultDialTimeout, 0, "time to connect")
+	durationVar(f, &c.cfg.CommandTimeout, "command-timeout", client.DefaultCommandTimeout, 0, "time for one short request")
 }
 
 // connect connects to the cluster. The caller closes the client.
@@ -433,7 +431,7 @@ func (c *connFlags) config(g *globals) (client.Config, error) {
 	if err != nil {
 		return cfg, usageError{err}
 	}
-	override(c.flags, "endpoints", &cfg.Endpoints, c.endpoints)
+	override(c.flags, "endpoints", &cfg.Endpoints, c.cfg.Endpoints)
 	for i, e := range cfg.Endpoints { // "a, b"
 		cfg.Endpoints[i] = strings.TrimSpace(e)
 	}
@@ -442,8 +440,8 @@ func (c *connFlags) config(g *globals) (client.Config, error) {
 	override(c.flags, "key", &cfg.Key, c.cfg.Key)
 	override(c.flags, "insecure-transport", &cfg.SecureTransport, !c.insecure)
 	override(c.flags, "insecure-skip-tls-verify", &cfg.InsecureSkipTLSVerify, c.cfg.InsecureSkipTLSVerify)
-	override(c.flags, "dial-timeout", &cfg.DialTimeout, c.dial)
-	override(c.flags, "command-timeout", &cfg.CommandTimeout, c.command)
+	override(c.flags, "dial-timeout", &cfg.DialTimeout, c.cfg.DialTimeout)
+	override(c.flags, "command-timeout", &cfg.CommandTimeout, c.cfg.CommandTimeout)
 	cfg.DiscoverEndpoints = c.cfg.DiscoverEndpoints
 	cfg.StallTimeout = c.cfg.StallTimeout
 	cfg.Logger = g.logger()
@@ -454,7 +452,7 @@ func (c *connFlags) config(g *globals) (client.Config, error) {
 			cfg.Password = password
 		}
 	}
-	override(c.flags, "password", &cfg.Password, c.password)
+	override(c.flags, "password", &cfg.Password, c.cfg.Password)
 	if cfg.User != "" && cfg.Password == "" {
 		cfg.Password, err = askPassword(g, cfg.User)
 	}
