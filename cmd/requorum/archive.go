@@ -97,7 +97,7 @@ type archiving struct {
 	archiver *archive.Archiver
 	config   *archive.Config
 	report   *archiveReporter
-	keeper   *schedule.Keeper
+	keeper   *schedule.Keeper // of full snapshots, without which the log is of no use
 
 	merger     *segment.Merger // of timeline; nil before it was looked at first
 	timeline   repository.TimelineID
@@ -136,7 +136,10 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 	if a.archiver, err = archive.New(*a.config); err != nil {
 		return err
 	}
-	a.keeper = a.newKeeper()
+	a.keeper = &schedule.Keeper{Sink: a.config.Sink, Archiver: a.archiver, Notify: a.report.note}
+	if !o.noSnapshot {
+		a.keeper.Take = a.takeSnapshot
+	}
 	if o.once {
 		return a.once(ctx)
 	}
@@ -300,15 +303,6 @@ func (a *archiving) connect(ctx context.Context) (*client.Client, error) {
 		case <-time.After(connectAgain):
 		}
 	}
-}
-
-// newKeeper sees to the full snapshots without which the log is of no use.
-func (a *archiving) newKeeper() *schedule.Keeper {
-	k := &schedule.Keeper{Sink: a.config.Sink, Archiver: a.archiver, Notify: a.report.note}
-	if !a.options.noSnapshot {
-		k.Take = a.takeSnapshot
-	}
-	return k
 }
 
 func (a *archiving) takeSnapshot(ctx context.Context, timeline repository.TimelineID) error {
