@@ -213,7 +213,14 @@ func newVersionCommand(g *globals) *cobra.Command {
 		Use:   "version",
 		Short: "Print the versions of requorum and of the bundled etcd",
 		RunE: func(*cobra.Command, []string) error {
-			v := readVersion()
+			v := versionReport{Version: version, Go: runtime.Version(), Etcd: etcd.Version}
+			if info, ok := debug.ReadBuildInfo(); ok {
+				for _, s := range info.Settings {
+					if s.Key == "vcs.revision" {
+						v.Commit = s.Value
+					}
+				}
+			}
 			if g.output == "json" {
 				return g.printJSON(v)
 			}
@@ -221,16 +228,4 @@ func newVersionCommand(g *globals) *cobra.Command {
 			return nil
 		},
 	}
-}
-
-func readVersion() versionReport {
-	v := versionReport{Version: version, Go: runtime.Version(), Etcd: etcd.Version}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				v.Commit = s.Value
-			}
-		}
-	}
-	return v
 }
