@@ -50,8 +50,7 @@ SIGHUP reads the configuration again; an invalid one is refused, and the old one
 stays in force. SIGTERM ends the agent within half a minute, with status 0.
 
 docs/agent.md is the guide, docs/agent-configuration.md has every key.
-'requorum doctor' tries all that a configuration names.
-` + exitHelp,
+'requorum doctor' tries all that a configuration names.`,
 		Example: `  requorum agent --config /etc/requorum/agent.yaml
   requorum agent --config /etc/requorum/agent.yaml --check-config`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.agent(cmd.Context(), &o) },

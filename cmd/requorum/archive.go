@@ -79,8 +79,7 @@ the others stand by and take over. Where no full snapshot is there that the log
 goes on from, one is taken.
 
 SIGTERM stores what is committed and read, and ends with status 0. With --once,
-status 1 says that an alarm is left that somebody has to look at.
-` + exitHelp,
+status 1 says that an alarm is left that somebody has to look at.`,
 		Example: `  requorum archive --data-dir /var/lib/etcd --endpoints http://127.0.0.1:2379 \
       --repo 's3://backups/etcd?region=eu-central-1' --recipient age1…
   requorum archive --once --data-dir /var/lib/etcd --repo file:///mnt/backups/etcd`,

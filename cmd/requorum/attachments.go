@@ -19,8 +19,7 @@ func newAttachmentsCommand(g *globals) *cobra.Command {
 		Use:   "attachments",
 		Short: "List and extract files that were stored with a backup: a PKI, an EncryptionConfiguration",
 		Long: `List and extract attachments: files that 'requorum agent' stored, encrypted, with
-each full snapshot, because a cluster cannot be rebuilt without them.
-` + exitHelp,
+each full snapshot, because a cluster cannot be rebuilt without them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAttachmentsListCommand(g), newAttachmentsExtractCommand(g))
@@ -33,8 +32,7 @@ func newAttachmentsListCommand(g *globals) *cobra.Command {
 		Use:   "list [ID|latest] --repo URL",
 		Short: "List the attachments of a backup",
 		Long: `List the attachments of a backup: of the newest one without an ID, or with
-"latest".
-` + exitHelp,
+"latest".`,
 		Example: `  requorum attachments list --repo file:///var/backups/etcd`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -81,8 +79,7 @@ func newAttachmentsExtractCommand(g *globals) *cobra.Command {
 		Short: "Extract an attachment of a backup into a folder",
 		Long: `Extract an attachment of a backup into a folder: of the newest one without an ID, or
 with "latest". Only its owner can read what is written (0600, folders 0700).
-Nothing that is there already is overwritten, and after an error nothing is left.
-` + exitHelp,
+Nothing that is there already is overwritten, and after an error nothing is left.`,
 		Example: `  requorum attachments extract --name pki --to /root/pki --identity key.txt --repo file:///var/backups/etcd`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

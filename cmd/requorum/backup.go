@@ -75,8 +75,7 @@ With several repositories, one that fails does not keep the others from having
 the backup; the command then ends with status 5. What is interrupted leaves no
 backup.
 
-With authentication on, etcd gives snapshots to users with the root role only.
-` + exitHelp,
+With authentication on, etcd gives snapshots to users with the root role only.`,
 		Example: `  requorum backup --repo file:///var/backups/etcd
   requorum backup --endpoints https://10.0.0.1:2379,https://10.0.0.2:2379 \
       --cacert ca.crt --cert client.crt --key client.key \

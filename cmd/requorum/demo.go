@@ -45,8 +45,7 @@ was at the end of the archive, and every write that was archived is compared.
 Another restore brings back the key as it was just before it was deleted. Then all
 members of the new cluster are killed while a client writes, one with its disk, and
 'requorum recover' rebuilds it from the two that are left: nothing is lost.
-It takes well under a minute and changes nothing outside that folder.
-` + exitHelp,
+It takes well under a minute and changes nothing outside that folder.`,
 		Example: "  requorum demo\n  requorum demo --dir ./demo --keep",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.keys < 1 {

@@ -63,8 +63,7 @@ the schedules can give.
 
 Nothing is changed, but for a scratch object in each repository and a scratch
 file in the folders of the agent, which are deleted again. Checks for which nothing
-was given are left out. Status 1 says that something would fail.
-` + exitHelp,
+was given are left out. Status 1 says that something would fail.`,
 		Example: `  requorum doctor --endpoints http://127.0.0.1:2379 --data-dir /var/lib/etcd \
       --repo 's3://backups/etcd?region=eu-central-1'
   requorum doctor --agent-config /etc/requorum/agent.yaml`,

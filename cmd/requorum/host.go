@@ -23,8 +23,7 @@ cluster file names: it stops, sets aside, rebuilds and starts the member there. 
 listens nowhere and reads no configuration: all that it does is asked for on its
 standard input, and answered on its standard output, one line of JSON each. It ends
 with its input, once an action that is under way is done. state.json in the
-host's state folder shows the next one what is done.
-` + exitHelp,
+host's state folder shows the next one what is done.`,
 		Example: `  ssh root@10.0.0.1 requorum host    # as recover does by default`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// A line that is cut must not end an action half-way.
@@ -48,8 +47,7 @@ cluster in the place of its own, or has left the directory half-way. It is the c
 for ExecStartPre= of a unit, and for an init container.
 
 What this host remembers of recoveries is asked, and, with --repo, the repositories: one
-that cannot be asked within 10 s is named, and keeps no member down.
-` + exitHelp,
+that cannot be asked within 10 s is named, and keeps no member down.`,
 		Example: `  requorum host may-start --data-dir /var/lib/etcd
   requorum host may-start --data-dir /var/lib/etcd --repo 's3://bucket/prefix?region=eu-west-1'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

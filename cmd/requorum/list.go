@@ -27,8 +27,7 @@ archived log adds: the ranges in which every point can be restored, and the gaps
 between them with their reasons. PROVED says what 'requorum verify' has proved of
 each backup, and when. What is found damaged is listed as such, and ends the command
 with status 3: a manifest, a segment of the log, a verdict that was altered or moved.
-Only 'requorum verify' reads all.
-` + exitHelp,
+Only 'requorum verify' reads all.`,
 		Example: `  requorum list --repo file:///var/backups/etcd
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -143,8 +143,9 @@ const (
 	exitInterrupted = 130
 )
 
-// exitHelp ends the help of every command.
+// exitHelp ends the help of every command that has more than a line.
 const exitHelp = `
+
 Exit status:
   0  done
   1  failed

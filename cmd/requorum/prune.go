@@ -52,8 +52,7 @@ deleted later as well, and is no error. An interrupted run is completed by the n
 --timeline ID --forget removes one timeline whole, at once, such as that of a test
 cluster: its full snapshots and its log. The ID is written out in full. The timeline
 that a restore would take, one that agents still archive, and one with pinned or
-locked full snapshots are refused.
-` + exitHelp,
+locked full snapshots are refused.`,
 		Example: `  requorum prune --repo file:///var/backups/etcd --keep-any-point 7d --keep-daily 35 --keep-weekly 8 --keep-monthly 12 --dry-run
   requorum prune --repo 's3://backups/etcd?region=eu-central-1' --keep-last 10
   requorum prune --repo file:///var/backups/etcd --timeline 8b3c14bd6a6e8a45-1 --forget --dry-run`,
@@ -291,8 +290,7 @@ func newPinCommand(g *globals) *cobra.Command {
 		Short: "Keep one full snapshot, whatever the retention says",
 		Long: `Pin a full snapshot: no 'requorum prune', and no agent, deletes it until
 'requorum unpin'. The snapshot itself stays, one point; log stays by the rules of
-retention alone. What is pinned already is no error, and stays as it was pinned.
-` + exitHelp,
+retention alone. What is pinned already is no error, and stays as it was pinned.`,
 		Example: `  requorum pin 20260102T150405Z-3f9a2c --repo file:///var/backups/etcd --reason 'before the upgrade'`,
 		Args:    oneBackup,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -357,8 +355,7 @@ func newUnpinCommand(g *globals) *cobra.Command {
 		Use:   "unpin ID --repo URL",
 		Short: "Leave a pinned full snapshot to the retention again",
 		Long: `Take the pin of a full snapshot away. It stays as long as the rules of retention
-keep it.
-` + exitHelp,
+keep it.`,
 		Example: `  requorum unpin 20260102T150405Z-3f9a2c --repo file:///var/backups/etcd`,
 		Args:    oneBackup,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -102,8 +102,7 @@ mixed: --source names the one to go on with.
 
 A survivor is only read, and nothing is deleted. Killed at any point, the same
 command goes on. While the cluster still has its quorum, replace single members
-instead.
-` + exitHelp,
+instead.`,
 		Example: `  requorum recover --config cluster.yaml --dry-run
   requorum recover --config cluster.yaml
   requorum recover --config cluster.yaml --declare-dead m3 --replace m3=https://10.0.0.9:2380

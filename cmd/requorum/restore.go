@@ -72,8 +72,7 @@ when nothing was lost.
 The result starts with any etcd from the backup's own version on, at the
 members' usual flags. --start starts it with the bundled etcd, with certificates
 made for the run: other users of this machine cannot read it, and the flags for
-etcdctl are shown. Several members then need https:// peer URLs.
-` + exitHelp,
+etcdctl are shown. Several members then need https:// peer URLs.`,
 		Example: `  requorum restore --repo file:///var/backups/etcd \
       --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380,m3=http://10.0.0.3:2380 \
       --data-dir '/var/lib/etcd-{name}' --dry-run

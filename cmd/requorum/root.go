@@ -67,8 +67,7 @@ compressed on disk or in S3, and rebuilds a whole new cluster as it was at any
 point.
 
 Options may also come from the environment (REQUORUM_REPO for --repo, and so
-on; the ETCDCTL_ variables of etcdctl for the connection). The command line wins.
-` + exitHelp,
+on; the ETCDCTL_ variables of etcdctl for the connection). The command line wins.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownCommand(cmd, args[0])
@@ -150,10 +149,13 @@ func misspeltOption(cmd *cobra.Command, err error) error {
 	return flagError(err)
 }
 
-// complete gives a command and those below it what all have: it takes no arguments unless
-// it says otherwise, wrong ones are usage errors, as wrong flags are already, and the shell
-// completes its choices.
+// complete gives a command and those below it what all have: its help says what exit codes
+// mean, it takes no arguments unless it says otherwise, wrong ones are usage errors, as
+// wrong flags are already, and the shell completes its choices.
 func complete(c *cobra.Command) {
+	if c.Long != "" {
+		c.Long += exitHelp
+	}
 	check := c.Args
 	if check == nil {
 		check = cobra.NoArgs

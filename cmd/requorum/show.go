@@ -27,8 +27,7 @@ func newShowCommand(g *globals) *cobra.Command {
 		Long: `Show one backup. Without an ID, or with "latest", the newest state; the first
 characters of an ID do when they are of one backup only. "Proved" is what
 'requorum verify' has proved of it, and when; a drill's times are what a restore
-took there.
-` + exitHelp,
+took there.`,
 		Example: `  requorum show --repo file:///var/backups/etcd
   requorum show 20260102T15 --repo file:///var/backups/etcd --output json`,
 		Args: cobra.MaximumNArgs(1),

@@ -34,8 +34,7 @@ func newKeysCommand(g *globals) *cobra.Command {
 		Short: "Make a key that signs",
 		Long: `Make an Ed25519 key in OpenSSH's format, as 'ssh-keygen -t ed25519' does: the private
 key in FILE, for --signing-key, which only its owner can read; and in FILE.trust the line
-that names it in a file of trusted keys, for --trust. Neither file may be there.
-` + exitHelp,
+that names it in a file of trusted keys, for --trust. Neither file may be there.`,
 		Example: `  requorum keys new /etc/requorum/signing.key`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(_ *cobra.Command, args []string) error { return g.newKey(args[0]) },
@@ -101,8 +100,7 @@ trusted one, too. --insecure-unsigned signs what anybody wrote.
 Documents that are damaged, or that no trusted key signed, are left out and named, and the
 command then ends with 3. Snapshots and entries of the log are copied unread, and verdicts,
 and what agents noted for each other, are not copied: verify the copy. A run that was
-interrupted is continued by the same command.
-` + exitHelp,
+interrupted is continued by the same command.`,
 		Example: `  requorum sign --repo /mnt/copy --into 's3://bucket/signed?region=eu-central-1' --signing-key /etc/requorum/signing.key
   requorum verify all --repo 's3://bucket/signed?region=eu-central-1' --trust /etc/requorum/signing.key.trust --signing-key /etc/requorum/signing.key`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

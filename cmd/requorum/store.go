@@ -103,8 +103,7 @@ is refused unless forced: it survives no more failures than one member less.
 
 Listening beyond this machine needs TLS, unless --allow-plaintext says otherwise.
 On loopback without TLS every user of this machine can read and write.
-SIGTERM and Ctrl-C end it cleanly.
-` + exitHelp,
+SIGTERM and Ctrl-C end it cleanly.`,
 		Example: `  requorum store --data-dir /var/lib/requorum --members 3
   requorum store --data-dir m1 --name m1 --listen-client-urls https://10.0.0.1:2379 \
       --cert-file server.crt --key-file server.key …`,

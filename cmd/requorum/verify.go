@@ -68,8 +68,7 @@ written into the repository as a verdict, for 'requorum list' and other hosts.
 
 Status 3 says that damage was found, status 5 that nothing was found but that
 something could not be checked: the report says why. docs/verify.md says which
-level finds what.
-` + exitHelp,
+level finds what.`,
 		Example: `  requorum verify --repo file:///var/backups/etcd
   requorum verify all --level checksum --repo 's3://backups/etcd?region=eu-central-1'
   requorum verify --level drill --junit report.xml --output json --repo file:///var/backups/etcd
