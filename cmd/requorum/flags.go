@@ -308,7 +308,7 @@ type codecFlags struct {
 }
 
 func (r *codecFlags) addFlags(f *pflag.FlagSet) {
-	compressionVar(f, &r.level)
+	choiceVar(f, &r.level, "compression-level", codec.DefaultLevel, "compression: fastest, default, better or best", codec.LevelFastest, codec.LevelDefault, codec.LevelBetter, codec.LevelBest)
 	f.StringArrayVar(&r.recipients, "recipient", nil, "encrypt to this age `recipient` (age1…); may be given more than once")
 	f.StringArrayVar(&r.recipientFiles, "recipients-file", nil, "encrypt to the age recipients in this `file`, one a line")
 	f.StringVar(&r.passphraseFile, "passphrase-file", "", "encrypt with the passphrase in this `file` (its first line), instead of recipients")

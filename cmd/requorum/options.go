@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/store/yamlfile"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -107,10 +106,6 @@ func bytesVar(f *pflag.FlagSet, n *int64, name, value, usage string) {
 		}
 		return int64(n), nil
 	})
-}
-
-func compressionVar(f *pflag.FlagSet, level *codec.Level) {
-	choiceVar(f, level, "compression-level", codec.DefaultLevel, "compression: fastest, default, better or best", codec.LevelFastest, codec.LevelDefault, codec.LevelBetter, codec.LevelBest)
 }
 
 func replayEngineVar(f *pflag.FlagSet, engine *walreplay.ReplayEngine) {

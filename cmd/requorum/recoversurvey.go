@@ -54,7 +54,10 @@ func (l *localRecovery) survey(ctx context.Context) error {
 	if err == nil || l.plan == nil {
 		return err
 	}
-	return errors.Join(l.g.printRecovery(l.report(), nil), l.asUsage(err))
+	if nothing := new(sources.NothingError); !errors.As(err, &nothing) {
+		err = usageError{err} // all others are about names that were given, or have to be
+	}
+	return errors.Join(l.g.printRecovery(l.report(), nil), err)
 }
 
 // checkSurvivors refuses directories that were mixed up: of a cluster that the
@@ -74,14 +77,6 @@ func (l *localRecovery) checkSurvivors() error {
 		return usageError{errors.New(text)}
 	}
 	return nil
-}
-
-// asUsage distinguishes errors in what was asked for from others.
-func (l *localRecovery) asUsage(err error) error {
-	if nothing := new(sources.NothingError); errors.As(err, &nothing) {
-		return err
-	}
-	return usageError{err} // all others are about names that were given, or have to be
 }
 
 // replaceOne says how a member is replaced while the cluster has its quorum.
