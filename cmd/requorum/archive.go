@@ -380,16 +380,10 @@ func (a *archiving) merge(ctx context.Context) error {
 type archiveLine struct {
 	Time   time.Time          `json:"time"`
 	State  *archive.State     `json:"state,omitempty"`
-	Alarm  *alarmLine         `json:"alarm,omitempty"`
+	Alarm  *archive.Event     `json:"alarm,omitempty"`
 	Backup *snapshot.Manifest `json:"backup,omitempty"` // a full snapshot that was due, and taken
 	Merge  *mergeLine         `json:"merge,omitempty"`
 	Note   string             `json:"note,omitempty"`
-}
-
-type alarmLine struct {
-	Alarm  archive.Alarm `json:"alarm"`
-	Raised bool          `json:"raised"` // false: it is over
-	Text   string        `json:"text"`
 }
 
 type mergeLine struct {
@@ -447,7 +441,7 @@ func (r *archiveReporter) event(e archive.Event) {
 	if !e.Raised {
 		text = fmt.Sprintf("alarm %s is over (%s)", e.Alarm, e.Text)
 	}
-	r.print(archiveLine{Alarm: &alarmLine{e.Alarm, e.Raised, e.Text}}, text)
+	r.print(archiveLine{Alarm: &e}, text)
 }
 
 func (r *archiveReporter) backup(m *snapshot.Manifest) {

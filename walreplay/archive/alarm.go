@@ -57,12 +57,11 @@ func Alarms() []Alarm {
 	}
 }
 
-// Event reports that an alarm came or went.
+// Event reports that an alarm came or went. Its JSON form is stable.
 type Event struct {
-	Alarm  Alarm
-	Raised bool
-	Text   string // why
-	Time   time.Time
+	Alarm  Alarm  `json:"alarm"`
+	Raised bool   `json:"raised"` // false: it is over
+	Text   string `json:"text"`   // why
 }
 
 // RaisedAlarm is an alarm that is there.
@@ -106,21 +105,20 @@ func (a *alarms) raise(name Alarm, text string) {
 	}
 	a.raised = append(a.raised, RaisedAlarm{name, since, text})
 	a.mu.Unlock()
-	a.tell(Event{name, true, text, now})
+	a.tell(Event{name, true, text})
 }
 
 func (a *alarms) clear(name Alarm) {
 	a.mu.Lock()
 	for i, r := range a.raised {
 		if r.Alarm == name {
-			now := a.now()
 			a.raised = append(a.raised[:i:i], a.raised[i+1:]...)
 			if a.over == nil {
 				a.over = map[Alarm]over{}
 			}
-			a.over[name] = over{r.Since, now}
+			a.over[name] = over{r.Since, a.now()}
 			a.mu.Unlock()
-			a.tell(Event{name, false, r.Text, now})
+			a.tell(Event{name, false, r.Text})
 			return
 		}
 	}
