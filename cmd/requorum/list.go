@@ -73,7 +73,7 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	}
 	names, why := r.Foreign()
 	for _, name := range names {
-		listed.Foreign = append(listed.Foreign, foreignReport{name, why[name].Error()})
+		listed.Foreign = append(listed.Foreign, objectError{name, why[name].Error(), why[name]})
 	}
 	var errs []error
 	if g.output == "json" {
@@ -128,7 +128,7 @@ type catalogReport struct {
 	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
 	Incomplete       []incompleteReport `json:"incomplete"`
 	// Foreign are objects that nobody who is trusted signed; they count for nothing.
-	Foreign []foreignReport `json:"foreign,omitempty"`
+	Foreign []objectError `json:"foreign,omitempty"`
 	// DamagedVerdicts are those that were altered or moved.
 	DamagedVerdicts []report.Finding `json:"damaged_verdicts"`
 	logsReport
@@ -184,10 +184,11 @@ func readIncomplete(ctx context.Context, r *repository.Repository, c *snapshot.C
 	return all, err
 }
 
-// foreignReport is an object that nobody who is trusted signed, and why it is none.
-type foreignReport struct {
+// objectError is an object that does not count, and why.
+type objectError struct {
 	Object string `json:"object"`
 	Error  string `json:"error"`
+	err    error
 }
 
 func (g *globals) tableCatalog(r catalogReport) error {

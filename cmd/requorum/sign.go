@@ -67,19 +67,13 @@ func (g *globals) newKey(file string) error {
 
 // signed is what a copy with signatures came to.
 type signed struct {
-	Repository string    `json:"repository"` // the copy
-	DryRun     bool      `json:"dry_run"`
-	Documents  int       `json:"documents"` // that were signed, or are to be
-	Objects    int       `json:"objects"`   // that were copied as they are
-	Bytes      int64     `json:"bytes"`
-	There      int       `json:"there"` // already
-	LeftOut    []leftOut `json:"left_out"`
-}
-
-type leftOut struct {
-	Object string `json:"object"`
-	Error  string `json:"error"`
-	err    error
+	Repository string        `json:"repository"` // the copy
+	DryRun     bool          `json:"dry_run"`
+	Documents  int           `json:"documents"` // that were signed, or are to be
+	Objects    int           `json:"objects"`   // that were copied as they are
+	Bytes      int64         `json:"bytes"`
+	There      int           `json:"there"` // already
+	LeftOut    []objectError `json:"left_out"`
 }
 
 func newSignCommand(g *globals) *cobra.Command {
@@ -142,7 +136,7 @@ interrupted is continued by the same command.`,
 }
 
 func (g *globals) sign(ctx context.Context, source, into *repository.Repository, dryRun bool) error {
-	c := &signedCopy{from: source, into: into, out: signed{Repository: into.String(), DryRun: dryRun, LeftOut: []leftOut{}}, meter: g.newMeter()}
+	c := &signedCopy{from: source, into: into, out: signed{Repository: into.String(), DryRun: dryRun, LeftOut: []objectError{}}, meter: g.newMeter()}
 	defer c.meter.finish()
 	// A manifest comes behind what it describes.
 	for _, manifests := range []bool{false, true} {
@@ -170,7 +164,7 @@ func (g *globals) sign(ctx context.Context, source, into *repository.Repository,
 	}
 	if n := len(c.out.LeftOut); n > 0 {
 		first, next := c.out.LeftOut[0], ""
-		if slices.ContainsFunc(c.out.LeftOut, func(l leftOut) bool { return errors.Is(l.err, repository.ErrForeign) }) {
+		if slices.ContainsFunc(c.out.LeftOut, func(l objectError) bool { return errors.Is(l.err, repository.ErrForeign) }) {
 			next = "; where you know that all of it is yours, --insecure-unsigned signs it"
 		}
 		return errors.Join(err, &snapshot.DamagedError{Object: first.Object, Offset: -1, Err: fmt.Errorf("%s left out, the first: %w%s", report.Counted(n, "object was", "objects were"), first.err, next)})
@@ -240,7 +234,7 @@ func (c *signedCopy) one(ctx context.Context, o sinks.Object) error {
 	var damaged *snapshot.DamagedError
 	switch {
 	case errors.Is(err, repository.ErrAltered), errors.As(err, &damaged):
-		c.out.LeftOut = append(c.out.LeftOut, leftOut{o.Name, err.Error(), err})
+		c.out.LeftOut = append(c.out.LeftOut, objectError{o.Name, err.Error(), err})
 		return nil
 	case err != nil:
 		return err
