@@ -51,7 +51,7 @@ var (
 // Options are what the API needs of the agent. Status and Demand are called by
 // several goroutines at once.
 type Options struct {
-	// Status is what the agent knows now; nil as long as it starts.
+	// Status is what the agent knows now.
 	Status func() *Status
 	// Trigger starts a job outside its schedule, and names the slot of the run. It is
 	// called for requests that came over ListenSocket alone. It doesn't wait for it. args is a JSON object, {} where none was sent. See the
@@ -193,21 +193,7 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// known is the status, or nil once the client was answered that there is none yet.
-func (a *api) known(w http.ResponseWriter) *Status {
-	st := a.Status()
-	if st == nil {
-		w.Header().Set("Retry-After", "2")
-		refuse(w, http.StatusServiceUnavailable, "the agent is starting: try again in a few seconds")
-	}
-	return st
-}
-
-func (a *api) status(w http.ResponseWriter, _ *http.Request) {
-	if st := a.known(w); st != nil {
-		answer(w, http.StatusOK, st)
-	}
-}
+func (a *api) status(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Status()) }
 
 // Backups is the answer of /api/v1/backups: the part of the status that says
 // what is stored, and what can be restored.
@@ -221,10 +207,8 @@ type Backups struct {
 }
 
 func (a *api) backups(w http.ResponseWriter, _ *http.Request) {
-	if st := a.known(w); st != nil {
-		r := st.Repository
-		answer(w, http.StatusOK, Backups{r.Listed, r.Error, r.Backups, r.Ranges, r.Timelines, r.Timeline})
-	}
+	r := a.Status().Repository
+	answer(w, http.StatusOK, Backups{r.Listed, r.Error, r.Backups, r.Ranges, r.Timelines, r.Timeline})
 }
 
 // Jobs is the answer of /api/v1/jobs.
@@ -233,9 +217,7 @@ type Jobs struct {
 }
 
 func (a *api) jobs(w http.ResponseWriter, _ *http.Request) {
-	if st := a.known(w); st != nil {
-		answer(w, http.StatusOK, Jobs{st.Jobs})
-	}
+	answer(w, http.StatusOK, Jobs{a.Status().Jobs})
 }
 
 // leastInterval lies between two starts of a job that are asked for.
@@ -270,9 +252,6 @@ func (a *api) trigger(w http.ResponseWriter, r *http.Request) {
 	args, code, err := arguments(w, r)
 	if err != nil {
 		refuse(w, code, err.Error())
-		return
-	}
-	if a.known(w) == nil {
 		return
 	}
 	// Two requests at once would both be in time.
@@ -333,9 +312,6 @@ func codeOf(err error) int {
 }
 
 func (a *api) run(w http.ResponseWriter, r *http.Request) {
-	if a.known(w) == nil {
-		return
-	}
 	job, slot := r.PathValue("job"), r.PathValue("slot")
 	run, err := a.Run(r.Context(), job, slot)
 	if err != nil {
@@ -370,7 +346,7 @@ func healthz(w http.ResponseWriter, _ *http.Request) {
 // critical problem a line, with what to do.
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	st := a.Status()
-	if st == nil || st.Repository.Listed.IsZero() && len(st.Problems) == 0 {
+	if st.Repository.Listed.IsZero() && len(st.Problems) == 0 {
 		text(w, http.StatusServiceUnavailable)
 		fmt.Fprintln(w, "starting: the cluster and the repository have not been looked at yet")
 		return

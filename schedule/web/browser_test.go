@@ -48,7 +48,6 @@ var pages = []struct {
 	}},
 	{"hostile", hostile(), []string{evil}},
 	{"crowded", crowded(), []string{"8812 older ones"}},
-	{"starting", nil, []string{"The agent is starting."}},
 }
 
 // TestPagesAreDrawn: each of them is drawn whole, without a browser too: a field that is

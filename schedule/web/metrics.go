@@ -34,8 +34,7 @@ import (
 )
 
 // NewMetrics registers the metrics of the Status that get gives at each scrape. Get may
-// be called by several goroutines at once; nil from it is an agent that knows
-// nothing yet, and gives no metrics. The Status is only read.
+// be called by several goroutines at once. The Status is only read.
 //
 // Metrics of the Go runtime and of the process are the caller's to register.
 func NewMetrics(reg prometheus.Registerer, get func() *Status) error {
@@ -61,9 +60,6 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.get()
-	if s == nil {
-		return
-	}
 	for _, m := range c.metrics {
 		// Twice the same labels, or labels that are no text, would fail the whole
 		// scrape.

@@ -46,8 +46,7 @@ var refreshJS []byte
 //go:embed icon.svg
 var iconSVG []byte
 
-// servePage serves the page of the status, its script and its icon. While the agent
-// has only just started, the page says so.
+// servePage serves the page of the status, its script and its icon.
 func (a *api) servePage(mux *http.ServeMux) {
 	page := template.Must(template.New("page.html").Funcs(words()).Parse(pageHTML))
 	policy := policy()
@@ -96,7 +95,6 @@ const listed = 8
 // view is what the template sees.
 type view struct {
 	*Status
-	Started     bool // false: there is no status yet
 	CSS         template.CSS
 	Ranges      []timedRange // all but single points, the newest first
 	OlderRanges int          // those that are not in it
@@ -106,11 +104,7 @@ type view struct {
 }
 
 func newView(st *Status) view {
-	v := view{Status: st, Started: st != nil, CSS: template.CSS(pageCSS)}
-	if st == nil {
-		v.Status = &Status{}
-		return v
-	}
+	v := view{Status: st, CSS: template.CSS(pageCSS)}
 	for _, s := range slices.Backward(timedRanges(st)) {
 		switch {
 		case s.point():
@@ -132,8 +126,7 @@ func newView(st *Status) view {
 	return v
 }
 
-// Level is the worst severity there is: critical, warning or ok; unknown before
-// there is a status.
+// Level is the worst severity there is: critical, warning or ok.
 func (v view) Level() string {
 	level := "ok"
 	for _, p := range v.Problems {
@@ -142,17 +135,11 @@ func (v view) Level() string {
 		}
 		level = "warning"
 	}
-	if !v.Started {
-		return "unknown"
-	}
 	return level
 }
 
 // Verdict counts the problems.
 func (v view) Verdict() string {
-	if !v.Started {
-		return "Starting"
-	}
 	critical := 0
 	for _, p := range v.Problems {
 		critical += boolean(p.Severity == Critical)

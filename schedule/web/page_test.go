@@ -179,7 +179,6 @@ func TestTimedRanges(t *testing.T) {
 func TestOddStatus(t *testing.T) {
 	far := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, st := range []*Status{
-		nil,
 		{},
 		{Time: atNoon, RPO: RPO{Known: true, Seconds: math.Inf(1)}, RTO: RTO{Known: true, Seconds: math.NaN()}},
 		{Time: atNoon, Repository: Repository{
