@@ -466,7 +466,7 @@ func newestProof(s *Status, emit emit, moment func(Backup) time.Time) {
 	for _, level := range report.Levels() {
 		var newest time.Time
 		for _, b := range current(s) {
-			if b.Proved != "" && b.Proved.Includes(level) && !damaged(b) && moment(b).After(newest) {
+			if b.Proved != "" && b.Proved.Includes(level) && !bad(b) && moment(b).After(newest) {
 				newest = moment(b)
 			}
 		}
@@ -486,8 +486,6 @@ func current(s *Status) []Backup {
 	}
 	return own
 }
-
-func damaged(b Backup) bool { return b.Damaged != "" || b.Failed != "" }
 
 // stored are what is in the repository, as it was last listed.
 func stored() []metric {
@@ -530,7 +528,7 @@ func stored() []metric {
 				emit(float64(len(s.Repository.Backups)-synthetic), "member")
 				emit(float64(synthetic), "synthetic")
 			}, "source"),
-		gauge("repository_damaged_backups", "Full snapshots that a listing or a verdict found damaged.", count(damaged)),
+		gauge("repository_damaged_backups", "Full snapshots that a listing or a verdict found damaged.", count(bad)),
 		gauge("repository_pinned_backups", "Full snapshots that are pinned.",
 			count(func(b Backup) bool { return b.Pinned })),
 		gauge("repository_gaps", "Ranges of all timelines in which no point can be restored.",

@@ -30,8 +30,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/requorum/requorum/schedule/job"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 )
 
 //go:embed page.html
@@ -96,18 +96,18 @@ const listed = 8
 type view struct {
 	*Status
 	CSS         template.CSS
-	Ranges      []timedRange // all but single points, the newest first
-	OlderRanges int          // those that are not in it
-	Points      int          // full snapshots that no log follows
-	Newest      []Backup     // the full snapshots in the table, the newest first
-	Older       int          // those that are not in it
+	Ranges      []walreplay.Range // all but single points, the newest first, see timedRanges
+	OlderRanges int               // those that are not in it
+	Points      int               // full snapshots that no log follows
+	Newest      []Backup          // the full snapshots in the table, the newest first
+	Older       int               // those that are not in it
 }
 
 func newView(st *Status) view {
 	v := view{Status: st, CSS: template.CSS(pageCSS)}
 	for _, s := range slices.Backward(timedRanges(st)) {
 		switch {
-		case s.point():
+		case !s.Gap && s.FirstIndex == s.LastIndex:
 			v.Points++
 		case len(v.Ranges) < listed:
 			v.Ranges = append(v.Ranges, s)
@@ -351,35 +351,22 @@ func remarks(b Backup) []string {
 	return all
 }
 
-// timedRange is a range of the repository with times at both ends.
-type timedRange struct {
-	Timeline    repository.TimelineID
-	From, To    time.Time
-	Gap         bool
-	Reason      string
-	First, Last uint64 // raft indexes
-}
-
-// point says that it is one full snapshot that no log follows.
-func (s timedRange) point() bool { return !s.Gap && s.First == s.Last }
-
-// timedRanges gives every range times. A gap has none of its own where nothing
-// was observed in it: it is between its neighbours, or goes on until now.
-func timedRanges(st *Status) []timedRange {
+// timedRanges are the ranges of the repository, each with times at both ends. A gap has
+// none of its own where nothing was observed in it: it is between its neighbours, or
+// goes on until now.
+func timedRanges(st *Status) []walreplay.Range {
 	begun := map[string]time.Time{}
 	for _, b := range st.Repository.Backups {
 		begun[b.Timeline.String()+"/"+b.ID] = b.Time
 	}
-	var all []timedRange
-	for _, r := range st.Repository.Ranges {
-		s := timedRange{r.Timeline, r.From, r.To, r.Gap, r.Reason, r.FirstIndex, r.LastIndex}
-		if s.From.IsZero() {
-			s.From = begun[r.Timeline.String()+"/"+r.FirstBackup]
+	all := slices.Clone(st.Repository.Ranges)
+	for i := range all {
+		if s := &all[i]; s.From.IsZero() {
+			s.From = begun[s.Timeline.String()+"/"+s.FirstBackup]
 		}
-		all = append(all, s)
 	}
-	slices.SortStableFunc(all, func(a, b timedRange) int {
-		return cmp.Or(cmp.Compare(a.Timeline.ClusterID, b.Timeline.ClusterID), cmp.Compare(a.Timeline.N, b.Timeline.N), cmp.Compare(a.First, b.First))
+	slices.SortStableFunc(all, func(a, b walreplay.Range) int {
+		return cmp.Or(cmp.Compare(a.Timeline.ClusterID, b.Timeline.ClusterID), cmp.Compare(a.Timeline.N, b.Timeline.N), cmp.Compare(a.FirstIndex, b.FirstIndex))
 	})
 	for i := range all {
 		s := &all[i]
@@ -402,5 +389,5 @@ func timedRanges(st *Status) []timedRange {
 			s.To = s.From
 		}
 	}
-	return slices.DeleteFunc(all, func(s timedRange) bool { return s.From.IsZero() && s.To.IsZero() })
+	return slices.DeleteFunc(all, func(s walreplay.Range) bool { return s.From.IsZero() && s.To.IsZero() })
 }

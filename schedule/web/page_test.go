@@ -169,7 +169,7 @@ func TestTimedRanges(t *testing.T) {
 	}
 	st.Repository.Ranges = append(st.Repository.Ranges, walreplay.Range{Timeline: one, FirstIndex: 401, LastIndex: 500, Gap: true})
 	for _, s := range timedRanges(st) {
-		if s.First == 401 && (!s.From.Equal(at(-1)) || !s.To.Equal(atNoon)) {
+		if s.FirstIndex == 401 && (!s.From.Equal(at(-1)) || !s.To.Equal(atNoon)) {
 			t.Errorf("the gap at the end is from %v to %v, want until now", s.From, s.To)
 		}
 	}
