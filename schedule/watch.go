@@ -1,8 +1,8 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -227,6 +227,12 @@ func (t *session) watchRepository(ctx context.Context) {
 	for {
 		err := t.lookAtInventory(ctx, &s)
 		t.mu.Lock()
+		runner := t.runner
+		t.mu.Unlock()
+		if runner != nil {
+			err = cmp.Or(err, runner.History(ctx))
+		}
+		t.mu.Lock()
 		wait := listEvery
 		if err != nil || t.seen.newest == nil {
 			wait = listAgain
@@ -263,8 +269,7 @@ func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error
 	t.seen.repository, t.seen.less = r, (*s).less
 	t.seen.newest, t.seen.logBytes, t.seen.entries, t.seen.held = newest, logBytes, entries, (*s).held()
 	t.seen.rto = (*s).rto(entries, time.Now())
-	runner, archiver := t.runner, t.archiver
-	if archiver != nil && newest != nil && newest.ID != t.lookedAt {
+	if archiver := t.archiver; archiver != nil && newest != nil && newest.ID != t.lookedAt {
 		archiver.LookAgain() // another agent may have taken it
 		t.lookedAt = newest.ID
 	}
@@ -272,14 +277,7 @@ func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error
 	t.triggerBySize(ctx)
 	t.triggerFirst(ctx)
 	t.triggerAfterFull(ctx, *s, newest)
-	if runner == nil {
-		return nil
-	}
-	err = runner.History(ctx)
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // serversEvery is how often the members' certificates are looked at.

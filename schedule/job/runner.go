@@ -27,8 +27,8 @@
 // # Requests
 //
 // Each minute the holder writes a heartbeat and each other agent makes a LIST and a
-// GET. All list the results once in ten minutes (more where nobody may delete old
-// results: one for each 1,000 new ones). A slot takes 2 LIST and 2 PUT.
+// GET. [Runner.History] is a LIST (more where nobody may delete old results: one for
+// each 1,000 new ones). A slot takes 2 LIST and 2 PUT.
 package job
 
 import (
@@ -47,8 +47,6 @@ import (
 )
 
 const (
-	// HistoryEvery is how often results are listed that other agents wrote.
-	HistoryEvery = 10 * time.Minute
 	// Grace is how long a run that was stopped may take to write that down.
 	Grace = 5 * time.Second
 	// MaxAttempts is after how many a failure is the slot's result.
@@ -169,7 +167,8 @@ func (r *Runner) names() (all []string) {
 
 // Run runs the jobs until ctx ends. What is under way then is stopped, recorded
 // as such within Grace, so that another agent goes on at once, and has ended when
-// Run returns. It may be called once.
+// Run returns. What others did it reads at its beginning alone: later, History does. It
+// may be called once.
 func (r *Runner) Run(ctx context.Context) error {
 	var running, leasing sync.WaitGroup
 	if r.lease != nil {
@@ -179,7 +178,9 @@ func (r *Runner) Run(ctx context.Context) error {
 		running.Go(func() { l.run(ctx) })
 	}
 	running.Go(func() { r.concludeTriggered(ctx) })
-	r.keepHistory(ctx)
+	if err := r.History(ctx); err != nil && ctx.Err() == nil {
+		r.Logger.Warn("results of jobs cannot be read", "error", err)
+	}
 	running.Wait()
 	leasing.Wait()
 	if r.lease != nil {
@@ -188,25 +189,6 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.lease.release(last)
 	}
 	return nil
-}
-
-// keepHistory reads what others did, until ctx ends.
-func (r *Runner) keepHistory(ctx context.Context) {
-	said := ""
-	for ctx.Err() == nil {
-		text := ""
-		if err := r.History(ctx); err != nil && ctx.Err() == nil {
-			text = err.Error()
-		}
-		if text != "" && text != said {
-			r.Logger.Warn("results of jobs cannot be read", "error", text)
-		}
-		said = text
-		select {
-		case <-ctx.Done():
-		case <-time.After(HistoryEvery):
-		}
-	}
 }
 
 // concludeTriggered writes the results of runs that were asked of the process of this

@@ -244,6 +244,7 @@ func TestNamedWriter(t *testing.T) {
 		if r := results(t, m, "full")[slot]; r.Holder != "b" || runs.Load() != 2 {
 			t.Errorf("%+v, %d runs", r, runs.Load())
 		}
+		ok(t, a.runner.History(t.Context()))
 		if s := a.runner.Status()[0]; !strings.Contains(s.Off, "b as the one agent") || s.LastSuccess == nil {
 			t.Errorf("%+v", s)
 		}
