@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"time"
@@ -52,19 +51,11 @@ type SyntheticOptions struct {
 	// Progress may be nil. It is called from one goroutine: the phases are those
 	// of walreplay, "structure" in bytes, and those of snapshot.Store.
 	Progress func(phase string, done, total int64)
-	Logger   *slog.Logger // may be nil
-	Now      func() time.Time
 }
 
 func (o SyntheticOptions) withDefaults() SyntheticOptions {
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	return o
 }
@@ -72,7 +63,7 @@ func (o SyntheticOptions) withDefaults() SyntheticOptions {
 func (o SyntheticOptions) walreplay() walreplay.Options {
 	return walreplay.Options{
 		ScratchDir:       o.ScratchDir,
-		CheckpointHashes: walreplay.EveryCheckpointHash, CheckBase: replaying.CheckBase, Logger: o.Logger,
+		CheckpointHashes: walreplay.EveryCheckpointHash, CheckBase: replaying.CheckBase,
 		Progress: func(p walreplay.Phase, done, total int64) { o.Progress(string(p), done, total) },
 	}
 }
@@ -190,7 +181,7 @@ func (p *syntheticPlan) mayWrite(o SyntheticOptions) error {
 // member (see the level replay).
 func MakeSynthetic(ctx context.Context, o SyntheticOptions) (*snapshot.Manifest, error) {
 	o = o.withDefaults()
-	started := o.Now()
+	started := time.Now()
 	if o.ID != "" {
 		if err := snapshot.Taken(ctx, o.Repo, o.Timeline, o.ID); err != nil {
 			return nil, err
@@ -200,10 +191,6 @@ func MakeSynthetic(ctx context.Context, o SyntheticOptions) (*snapshot.Manifest,
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range p.Skipped {
-		o.Logger.Warn("not begun from", "reason", s)
-	}
-	o.Logger.Info("synthetic full snapshot", "base", p.Base.ID, "base_index", p.Base.Facts.RaftIndex, "index", p.Index, "entries", p.Entries)
 	r, err := p.history.Rebuild(ctx, p.point, o.walreplay())
 	if err != nil {
 		return nil, fmt.Errorf("replay the log on backup %s: %w", p.Base.ID, err)
@@ -234,7 +221,7 @@ func (p *syntheticPlan) keep(ctx context.Context, o SyntheticOptions, r *walrepl
 	return snapshot.Store(ctx, snapshot.StoreRequest{
 		Repo: o.Repo, Timeline: o.Timeline, ID: o.ID, Attempt: o.Attempt, Image: namedFile{image, r.Name()}, Started: started,
 		Version: r.Recipe.SourceVersion, ClusterID: p.Base.Source.ClusterID, Synthesis: synthesis, HashKV: hash, Keys: keys,
-		Codec: o.Codec, Tool: o.Tool, Labels: o.Labels, Now: o.Now,
+		Codec: o.Codec, Tool: o.Tool, Labels: o.Labels,
 		Progress: func(s snapshot.Progress) { o.Progress(s.Phase, s.Done, s.Total) },
 	})
 }
