@@ -165,21 +165,6 @@ func (r comparisonRound) giveUp(attempts int) Comparison {
 	return r.result
 }
 
-func memberOf(s client.Survey, id uint64) Member {
-	found := Member{ID: id}
-	for _, m := range s.Membership {
-		if m.ID == id && id != 0 {
-			found.Name = m.Name
-		}
-	}
-	for _, m := range s.Members {
-		if m.MemberID == id && m.Err == nil {
-			found.Endpoint = m.Endpoint
-		}
-	}
-	return found
-}
-
 // ask asks each member once, at the revision that a quorum has confirmed.
 func (c *comparison) ask(ctx context.Context) (comparisonRound, error) {
 	survey, err := c.client.Survey(ctx)
@@ -216,7 +201,7 @@ func askable(s client.Survey) (members []client.MemberStatus, silent []Unknown) 
 	slices.SortStableFunc(members, func(a, b client.MemberStatus) int { return cmp.Compare(leads(a), leads(b)) })
 	for _, known := range s.Membership {
 		if !slices.ContainsFunc(s.Members, func(m client.MemberStatus) bool { return m.Err == nil && m.MemberID == known.ID }) {
-			silent = append(silent, Unknown{memberOf(s, known.ID), "no endpoint leads to it, or it does not answer"})
+			silent = append(silent, Unknown{Member{ID: known.ID, Name: known.Name}, "no endpoint leads to it, or it does not answer"})
 		}
 	}
 	return members, silent
