@@ -267,14 +267,3 @@ func (b *history) dealt(job, slot string) {
 		}
 	}
 }
-
-// claimedSlot is the slot that a claim belongs to. The claims of others
-// than agents have slots of other forms.
-func claimedSlot(name string) (job, slot string, ok bool) {
-	parts := strings.Split(name, "/")
-	if len(parts) != 4 {
-		return "", "", false
-	}
-	_, _, err := repository.ParseSlot(parts[2])
-	return parts[1], parts[2], err == nil
-}

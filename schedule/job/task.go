@@ -200,8 +200,8 @@ func (l *loop) concludeTriggered(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("list the claims of job %s in %s: %w", l.Name, l.repo, err)
 		}
-		_, slot, ok := claimedSlot(obj.Name)
-		if _, demanded, err := repository.ParseSlot(slot); !ok || err != nil || !demanded || l.isDealt(l.Name, slot) {
+		slot, _, _ := strings.Cut(strings.TrimPrefix(obj.Name, prefix), "/")
+		if _, demanded, err := repository.ParseSlot(slot); err != nil || !demanded || l.isDealt(l.Name, slot) {
 			continue
 		}
 		state, err := l.repo.ReadSlot(ctx, l.Name, slot)
