@@ -56,9 +56,6 @@ func CheckSchedule(schedule string) error {
 	return err
 }
 
-// fields are what a schedule may consist of.
-const fields = cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor
-
 // parse reads a schedule of wall times, which it gives as if they were UTC.
 func parse(text string) (cron.Schedule, error) {
 	switch {
@@ -69,7 +66,7 @@ func parse(text string) (cron.Schedule, error) {
 	case strings.Contains(text, "TZ="):
 		return nil, errors.New("the time zone is not part of it: use the key time-zone")
 	}
-	s, err := cron.NewParser(fields).Parse(text)
+	s, err := cron.ParseStandard(text)
 	if err != nil {
 		return nil, fmt.Errorf("%q is no cron expression (%w): write five fields (minute, hour, day of month, month, day of week), such as \"0 1 * * *\", or @daily", text, err)
 	}
