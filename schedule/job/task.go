@@ -23,10 +23,11 @@ type Task struct {
 	// Arg is what an on-demand run was asked with; nil where nothing.
 	Arg json.RawMessage
 
-	agent   string
-	started time.Time
-	ctx     context.Context
-	end     context.CancelFunc
+	agent    string
+	demanded bool // it was asked for, and is no slot of the schedule
+	started  time.Time
+	ctx      context.Context
+	end      context.CancelFunc
 
 	mu          sync.Mutex
 	phase       string
@@ -81,12 +82,6 @@ func IsFinal(err error) bool {
 	return errors.As(err, &final)
 }
 
-// isLast says that no attempt follows one that failed for this cause.
-func (t *Task) isLast(cause error) bool {
-	_, demanded, _ := repository.ParseSlot(t.Slot)
-	return IsFinal(cause) || t.Attempt >= attempts(demanded)
-}
-
 // attempts is how many a slot may have.
 func attempts(demanded bool) int {
 	if demanded {
@@ -124,7 +119,7 @@ func (l *loop) begin(ctx context.Context, slot string, demanded bool) (_ *Task, 
 		work, stop = context.WithTimeoutCause(work, l.Timeout, fmt.Errorf("it took longer than %s (jobs.%s.timeout)", l.Timeout, l.Name))
 		end = func() { stop(); outer() }
 	}
-	return &Task{Job: l.Name, Slot: slot, SlotTime: at, Attempt: number, agent: l.Agent, started: time.Now(), ctx: work, end: end}, "", nil
+	return &Task{Job: l.Name, Slot: slot, SlotTime: at, Attempt: number, agent: l.Agent, demanded: demanded, started: time.Now(), ctx: work, end: end}, "", nil
 }
 
 // claim records an attempt, if the slot is to be had.
@@ -254,19 +249,18 @@ func (l *loop) work(ctx context.Context, task *Task) {
 
 // finish writes how a run ended.
 func (l *loop) finish(ctx context.Context, task *Task, r Result, err error) error {
-	_, demanded, _ := repository.ParseSlot(task.Slot)
 	result := repository.JobResult{
 		Job: task.Job, Slot: task.Slot, Attempt: task.Attempt, Holder: l.Agent,
 		Started: task.started.UTC(), OK: err == nil, Text: r.Text, Backup: r.Backup, Bytes: r.Bytes, Verdict: r.Verdict, Detail: r.Detail,
 	}
-	last := err == nil || task.isLast(err)
+	last := err == nil || IsFinal(err) || task.Attempt >= attempts(task.demanded)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		// Nobody's fault: another attempt follows, whichever this was. But nobody knows
 		// any more what a run was asked with.
-		result.Text, last = fmt.Sprintf("%s was stopped in the middle of it", l.Agent), demanded
-		if demanded {
+		result.Text, last = fmt.Sprintf("%s was stopped in the middle of it", l.Agent), task.demanded
+		if task.demanded {
 			result.Text += ": ask for it again"
 		}
 	default:
@@ -290,7 +284,7 @@ func (l *loop) finish(ctx context.Context, task *Task, r Result, err error) erro
 	case written == nil && last:
 		l.settle(task.Slot)
 		l.skip(ctx, task)
-	case written != nil && demanded: // it has its one attempt behind it
+	case written != nil && task.demanded: // it has its one attempt behind it
 		l.settle(task.Slot)
 	case err != nil && ctx.Err() == nil:
 		l.tried.from = time.Now().Add(time.Duration(task.Attempt) * afterFailure)
@@ -305,8 +299,7 @@ func (l *loop) finish(ctx context.Context, task *Task, r Result, err error) erro
 // skip writes the result of a slot that came due during the run of the one before.
 func (l *loop) skip(ctx context.Context, task *Task) {
 	due := l.times.Previous(l.Runner.now())
-	_, demanded, _ := repository.ParseSlot(task.Slot)
-	if demanded || !due.After(task.SlotTime) || ctx.Err() != nil {
+	if task.demanded || !due.After(task.SlotTime) || ctx.Err() != nil {
 		return
 	}
 	now := time.Now().UTC()
