@@ -53,12 +53,16 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 	if args.Reason != "" {
 		labels["reason"] = args.Reason
 	}
+	var attachments []job.Attachment
+	for _, a := range t.cfg.Attachments {
+		attachments = append(attachments, job.Attachment(a))
+	}
 	c := t.cfg.Jobs.Full
 	compression := t.codec
 	compression.Workers = max(1, runtime.GOMAXPROCS(0)-1) // one is left to etcd
 	result, err := snapshot.Take(ctx, snapshot.Request{
 		Client: client, Local: t.localMember(), Sinks: []sinks.Sink{t.sink}, Codec: compression, Tool: t.Tool, Labels: labels,
-		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Attachments: t.attachments(),
+		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Attachments: job.Attachments(attachments),
 		HashKV: c.HashKV, ReadBack: c.ReadBack, Timeout: c.Timeout.Std(), Reached: archive.Reached, Fit: fitWait, Logger: t.Logger,
 		Progress: func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) },
 	})
@@ -103,15 +107,6 @@ func memberOf(m *snapshot.Manifest) string {
 		return m.Source.Name
 	}
 	return m.Source.Endpoint
-}
-
-// attachments are the files that are stored with a full snapshot.
-func (t *session) attachments() []snapshot.AttachmentSource {
-	var specs []job.Attachment
-	for _, c := range t.cfg.Attachments {
-		specs = append(specs, job.Attachment{Name: c.Name, Path: c.Path})
-	}
-	return job.Attachments(specs)
 }
 
 // takeDue takes a full snapshot that the archive needs, and waits for it.
