@@ -124,17 +124,10 @@ func (t *session) archiveEvent(e archive.Event) {
 
 // sampleRecoveryPoint follows up to when everything can be restored.
 func (t *session) sampleRecoveryPoint(ctx context.Context) {
-	ticker := time.NewTicker(sampleEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	every(ctx, sampleEvery, func() {
 		_, _, archiver := t.opened()
 		if archiver == nil {
-			continue
+			return
 		}
 		s := archiver.State()
 		t.point.confirm(s.Applied, s.Confirmed)
@@ -142,5 +135,5 @@ func (t *session) sampleRecoveryPoint(ctx context.Context) {
 		if s.Timeline.ClusterID != 0 && s.Role != archive.Starting {
 			t.point.durable(t.sink.String()+" "+s.Timeline.String(), s.Recoverable)
 		}
-	}
+	})
 }
