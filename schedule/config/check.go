@@ -42,8 +42,14 @@ func (c *Config) Check() []error {
 			faults = append(faults, err)
 		}
 	}
-	for _, f := range c.files() {
-		add(f.check())
+	for _, f := range c.paths() {
+		if !f.trusted {
+			continue
+		}
+		// One that is not there is a fault of its own, where it is read.
+		if err := safedir.TrustedFile(f.path); errors.Is(err, safedir.ErrOthers) {
+			add(c.fault(f.key, err))
+		}
 	}
 	_, err := c.ClientConfig()
 	add(err)
@@ -58,46 +64,49 @@ func (c *Config) Check() []error {
 	return faults
 }
 
-// file is one that the configuration names.
-type file struct {
-	of        *Config
+// named is a file or folder that the configuration names.
+type named struct {
 	key, path string
+	trusted   bool // it decides what the agent does or whom it trusts: others must not write it
+	secret    bool // others must not read it
 }
 
-// files are those that decide what the agent does or whom it trusts, as far as they
-// are named.
-func (c *Config) files() (all []file) {
-	add := func(key, path string) {
-		if path != "" {
-			all = append(all, file{c, key, path})
+// paths are all that are named.
+func (c *Config) paths() (all []named) {
+	list := func(key string, paths []string, trusted, secret bool) {
+		for i, path := range paths {
+			all = append(all, named{fmt.Sprintf("%s[%d]", key, i), path, trusted, secret})
 		}
 	}
-	for i, f := range c.Encryption.RecipientsFiles {
-		add(fmt.Sprintf("encryption.recipients-files[%d]", i), f)
+	list("encryption.recipients-files", c.Encryption.RecipientsFiles, true, false)
+	list("encryption.identity-files", c.Encryption.IdentityFiles, true, true)
+	list("repository.revoked-keys-files", c.Repository.RevokedKeysFiles, true, false)
+	for i, a := range c.Attachments {
+		all = append(all, named{key: fmt.Sprintf("attachments[%d].path", i), path: a.Path})
 	}
-	for i, f := range c.Encryption.IdentityFiles {
-		add(fmt.Sprintf("encryption.identity-files[%d]", i), f)
+	if c.Archiving() {
+		all = append(all, named{key: "archive.spool-dir", path: c.Archive.SpoolDir})
 	}
-	// Not the signing key: whoever could have written it can sign with it anyway, and root
-	// looks at that of the agent's user.
-	add("repository.trust-file", c.Repository.TrustFile)
-	for i, f := range c.Repository.RevokedKeysFiles {
-		add(fmt.Sprintf("repository.revoked-keys-files[%d]", i), f)
-	}
-	add("listen.key", c.Listen.Key)
-	add("listen.client-ca", c.Listen.ClientCA)
-	add("listen.deny-file", c.Listen.DenyFile)
-	return all
-}
-
-// check fails where others could have written the file. A file
-// that is not there is a fault of its own, where it is read.
-func (f file) check() error {
-	err := safedir.TrustedFile(f.path)
-	if err == nil || !errors.Is(err, safedir.ErrOthers) {
-		return nil
-	}
-	return f.of.fault(f.key, err)
+	all = append(all, []named{
+		{"etcd.cacert", c.Etcd.CACert, false, false},
+		{"etcd.cert", c.Etcd.Cert, false, false},
+		{"etcd.key", c.Etcd.Key, false, true},
+		{"etcd.password-file", c.Etcd.PasswordFile, false, true},
+		{"member.data-dir", c.Member.DataDir, false, false},
+		{"member.wal-dir", c.Member.WALDir, false, false},
+		// Not trusted: whoever could have written it can sign with it anyway, and root
+		// looks at that of the agent's user.
+		{"repository.signing-key-file", c.Repository.SigningKeyFile, false, true},
+		{"repository.trust-file", c.Repository.TrustFile, true, false},
+		{"resources.scratch-dir", c.Resources.ScratchDir, false, false},
+		{"listen.cert", c.Listen.Cert, false, false},
+		{"listen.key", c.Listen.Key, true, true},
+		{"listen.client-ca", c.Listen.ClientCA, true, false},
+		{"listen.deny-file", c.Listen.DenyFile, true, false},
+		{"listen.socket", c.Listen.Socket, false, false},
+		{"heartbeat.url-file", c.Heartbeat.URLFile, false, true},
+	}...)
+	return slices.DeleteFunc(all, func(n named) bool { return n.path == "" })
 }
 
 // CheckIdentities encrypts a few bytes to the recipients and opens them with the
@@ -220,8 +229,10 @@ func (k *checker) refuseErr(key string, err error) { k.refuse(err != nil, key, "
 func (c *Config) contradictions() []error {
 	k := &checker{Config: c}
 	k.refuse(!name.MatchString(c.Name), "name", "%q is no name: write letters, digits, dots and hyphens, 63 at most", c.Name)
+	for _, n := range k.paths() {
+		k.absolute(n.key, n.path)
+	}
 	k.etcd()
-	k.member()
 	k.repository()
 	k.encryption()
 	k.archive()
@@ -246,7 +257,7 @@ func (k *checker) oneOf(key, value string, allowed ...string) {
 }
 
 func (k *checker) absolute(key, path string) {
-	k.refuse(path != "" && !filepath.IsAbs(path), key, "%s is relative, and the agent's folder is not yours: write the path from / on", path)
+	k.refuse(!filepath.IsAbs(path), key, "%s is relative, and the agent's folder is not yours: write the path from / on", path)
 }
 
 func (k *checker) positive(key string, d yamlfile.Duration, least time.Duration) {
@@ -268,9 +279,6 @@ func (k *checker) etcd() {
 		secure = secure || !strings.HasPrefix(endpoint, "http://") && !strings.HasPrefix(endpoint, "unix://")
 	}
 	k.pair("etcd", e.Cert, e.Key)
-	for _, f := range []struct{ key, path string }{{"etcd.cacert", e.CACert}, {"etcd.cert", e.Cert}, {"etcd.key", e.Key}, {"etcd.password-file", e.PasswordFile}} {
-		k.absolute(f.key, f.path)
-	}
 	k.refuse(k.HasCluster() && !secure && e.CACert+e.Cert != "", "etcd.endpoints", "TLS files are named and all endpoints are plain text: write https://, or remove etcd.cacert, etcd.cert and etcd.key")
 	k.refuse(strings.Contains(e.User, ":"), "etcd.user", "a password does not stand in this file: write the name alone, and etcd.password-file")
 	k.refuse(e.User != "" && e.PasswordFile == "" && k.getenv(EtcdPasswordVariable) == "", "etcd.user", "there is no password: add etcd.password-file, or set %s", EtcdPasswordVariable)
@@ -313,11 +321,6 @@ func checkEndpoint(s string) error {
 	return nil
 }
 
-func (k *checker) member() {
-	k.absolute("member.data-dir", k.Member.DataDir)
-	k.absolute("member.wal-dir", k.Member.WALDir)
-}
-
 func (k *checker) repository() {
 	r := k.Repository
 	switch err := place.Check(r.URL); {
@@ -336,6 +339,8 @@ func (k *checker) repository() {
 	}
 	k.positive("repository.retry-for", r.RetryFor, time.Second)
 	k.refuse(r.Writer != "" && !name.MatchString(r.Writer), "repository.writer", "%q is no agent's name: write the `name` of the one that writes", r.Writer)
+	k.refuse(r.TrustFile != "" && r.SigningKeyFile == "", "repository.signing-key-file", "this agent writes as well, and what it writes unsigned would be foreign to itself: make a key with ssh-keygen -t ed25519 -N '' -f FILE, name it here, and its public key in repository.trust-file")
+	k.refuse(r.TrustFile == "" && len(r.RevokedKeysFiles) > 0, "repository.revoked-keys-files", "without repository.trust-file nobody's signature is checked: name that as well")
 }
 
 func (k *checker) encryption() {
@@ -343,12 +348,6 @@ func (k *checker) encryption() {
 	for i, r := range e.Recipients {
 		_, err := codec.ParseRecipient(r)
 		k.refuseErr(fmt.Sprintf("encryption.recipients[%d]", i), err)
-	}
-	for i, f := range e.RecipientsFiles {
-		k.absolute(fmt.Sprintf("encryption.recipients-files[%d]", i), f)
-	}
-	for i, f := range e.IdentityFiles {
-		k.absolute(fmt.Sprintf("encryption.identity-files[%d]", i), f)
 	}
 	_, err := codec.ParseLevel(e.Level)
 	k.refuseErr("encryption.level", err)
@@ -366,7 +365,6 @@ func (k *checker) archive() {
 	k.positive("archive.interval", a.Interval, 100*time.Millisecond)
 	k.refuse(a.Size < 1<<10 || a.Size > archive.MaxSize, "archive.size", "%s: write 1KiB to %s", a.Size, yamlfile.Bytes(archive.MaxSize))
 	k.refuse(a.SpoolDir == "", "archive.spool-dir", "no folder for the spool is known: write archive.spool-dir, or set STATE_DIRECTORY or HOME")
-	k.absolute("archive.spool-dir", a.SpoolDir)
 	k.refuse(a.SpoolLimit < 64<<20, "archive.spool-limit", "%s holds less than one file of etcd's log: write 64MiB at least", a.SpoolLimit)
 	if a.Takeover != 0 {
 		k.positive("archive.takeover", a.Takeover, max(time.Second, a.Interval.Std()))
@@ -381,9 +379,6 @@ func (k *checker) listen() {
 	host, _, err := net.SplitHostPort(l.Address)
 	k.refuse(err != nil, "listen.address", "%q: write host:port, such as 127.0.0.1:2390", l.Address)
 	k.pair("listen", l.Cert, l.Key)
-	for _, f := range []struct{ key, path string }{{"listen.cert", l.Cert}, {"listen.key", l.Key}, {"listen.client-ca", l.ClientCA}, {"listen.deny-file", l.DenyFile}, {"listen.socket", l.Socket}} {
-		k.absolute(f.key, f.path)
-	}
 	k.refuse(err == nil && !loopback(host) && l.Cert == "" && !l.AllowPlaintext, "listen.address", "%s is plain text to other machines: add listen.cert and listen.key, write 127.0.0.1 as the host, or listen.allow-plaintext: true behind a proxy that encrypts", l.Address)
 	k.refuse(l.ClientCA != "" && l.Cert == "", "listen.client-ca", "client certificates need TLS: add listen.cert and listen.key")
 	k.refuse(l.DenyFile != "" && l.ClientCA == "", "listen.deny-file", "without client certificates nobody can be distinguished: add listen.client-ca")
@@ -471,7 +466,6 @@ func (k *checker) attachments() {
 		k.refuseErr(key+".name", repository.ValidAttachmentName(f.Name))
 		k.refuse(seen[f.Name], key+".name", "%s stands there twice: write another name", f.Name)
 		k.refuse(f.Path == "", key+".path", "there is none: write the file's or folder's absolute path")
-		k.absolute(key+".path", f.Path)
 		seen[f.Name] = true
 	}
 	k.refuse(len(k.Attachments) > 0 && !k.Encrypted(), "attachments", "they are secrets, and nothing is encrypted: add encryption.recipients")
@@ -487,7 +481,6 @@ const leastJobMemory yamlfile.Bytes = 256 << 20
 func (k *checker) resources() {
 	r := k.Resources
 	k.refuse(r.JobMemory < leastJobMemory, "resources.job-memory", "%s is too little for any job: a job's process has spent more before it reads its first byte: write %s at least, and 1GiB for a cluster of a usual size", r.JobMemory, leastJobMemory)
-	k.absolute("resources.scratch-dir", r.ScratchDir)
 }
 
 func (k *checker) objectives() {
@@ -495,13 +488,6 @@ func (k *checker) objectives() {
 	k.refuse(k.Archiving() && o.RecoveryPoint < 2*k.Archive.Interval, "objectives.recovery-point", "%s cannot be kept with an archive interval of %s: write twice that at least, or a shorter archive.interval", o.RecoveryPoint, k.Archive.Interval)
 	k.positive("objectives.recovery-point", o.RecoveryPoint, time.Second)
 	k.positive("objectives.verified-within", o.VerifiedWithin, time.Minute)
-	k.absolute("repository.signing-key-file", k.Repository.SigningKeyFile)
-	k.absolute("repository.trust-file", k.Repository.TrustFile)
-	for i, f := range k.Repository.RevokedKeysFiles {
-		k.absolute(fmt.Sprintf("repository.revoked-keys-files[%d]", i), f)
-	}
-	k.refuse(k.Repository.TrustFile != "" && k.Repository.SigningKeyFile == "", "repository.signing-key-file", "this agent writes as well, and what it writes unsigned would be foreign to itself: make a key with ssh-keygen -t ed25519 -N '' -f FILE, name it here, and its public key in repository.trust-file")
-	k.refuse(k.Repository.TrustFile == "" && len(k.Repository.RevokedKeysFiles) > 0, "repository.revoked-keys-files", "without repository.trust-file nobody's signature is checked: name that as well")
 }
 
 // Periods are the shortest and the longest time between two runs of a schedule, as

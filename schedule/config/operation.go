@@ -216,7 +216,6 @@ func checkURL(raw string) error {
 func (k *checker) pings() {
 	h := k.Heartbeat
 	k.refuse(h.URL != "" && h.URLFile != "", "heartbeat.url-file", "there is a URL as well: remove one of them")
-	k.absolute("heartbeat.url-file", h.URLFile)
 	if h.URL != "" {
 		k.refuseErr("heartbeat.url", checkURL(h.URL.Reveal()))
 	}

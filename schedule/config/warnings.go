@@ -1,11 +1,8 @@
 package config
 
 import (
-	"fmt"
-	"maps"
 	"net"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/requorum/requorum/store/yamlfile"
@@ -77,23 +74,19 @@ func (k *checker) warnListen() {
 
 // warnModes finds files with secrets that others than their owner can read.
 func (k *checker) warnModes() {
-	secret := map[string]string{
-		"etcd.key": k.Etcd.Key, "etcd.password-file": k.Etcd.PasswordFile, "listen.key": k.Listen.Key,
-		"heartbeat.url-file":          k.Heartbeat.URLFile,
-		"repository.signing-key-file": k.Repository.SigningKeyFile,
-	}
-	for i, f := range k.Encryption.IdentityFiles {
-		secret[fmt.Sprintf("encryption.identity-files[%d]", i)] = f
-	}
+	files := k.paths()
 	if k.Heartbeat.URL != "" {
-		secret["heartbeat.url"] = k.File() // the configuration itself
+		files = append(files, named{key: "heartbeat.url", path: k.File(), secret: true}) // the configuration itself
 	}
-	for _, key := range slices.Sorted(maps.Keys(secret)) {
-		info, err := os.Stat(secret[key])
+	for _, f := range files {
+		if !f.secret {
+			continue
+		}
+		info, err := os.Stat(f.path)
 		if err != nil {
-			continue // a fault of its own, or not named
+			continue // a fault of its own
 		}
 		mode := info.Mode().Perm()
-		k.refuse(mode&0o077 != 0, key, "others can read %s (mode %04o), and a secret is in it: chmod 600 %s", secret[key], mode, secret[key])
+		k.refuse(mode&0o077 != 0, f.key, "others can read %s (mode %04o), and a secret is in it: chmod 600 %s", f.path, mode, f.path)
 	}
 }
