@@ -48,7 +48,7 @@ func (c *Config) Check() []error {
 		}
 		// One that is not there is a fault of its own, where it is read.
 		if err := safedir.TrustedFile(f.path); errors.Is(err, safedir.ErrOthers) {
-			add(c.fault(f.key, err))
+			add(c.Fault(f.key, err))
 		}
 	}
 	_, err := c.ClientConfig()
@@ -129,17 +129,17 @@ func (c *Config) CheckIdentities() error {
 		err = w.Close()
 	}
 	if err != nil {
-		return c.fault("encryption.recipients", fmt.Errorf("nothing can be encrypted to them: %w", err))
+		return c.Fault("encryption.recipients", fmt.Errorf("nothing can be encrypted to them: %w", err))
 	}
 	if len(identities) == 0 {
 		return nil
 	}
 	r, err := age.Decrypt(&closed, identities...)
 	if err != nil {
-		return c.fault("encryption.identity-files", errors.New("they do not open what is encrypted to encryption.recipients: add the identity of one of these recipients"))
+		return c.Fault("encryption.identity-files", errors.New("they do not open what is encrypted to encryption.recipients: add the identity of one of these recipients"))
 	}
 	if opened, err := io.ReadAll(r); err != nil || !bytes.Equal(opened, secret) {
-		return c.fault("encryption.identity-files", fmt.Errorf("what was encrypted came back different (%w)", err))
+		return c.Fault("encryption.identity-files", fmt.Errorf("what was encrypted came back different (%w)", err))
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (c *Config) Certificates() []Certificate {
 		one := Certificate{Use: use, Key: key, File: cert}
 		one.Expires, one.Err = readCertificate(cert, private)
 		if one.Err != nil {
-			one.Err = c.fault(key, one.Err)
+			one.Err = c.Fault(key, one.Err)
 		}
 		all = append(all, one)
 	}
@@ -218,7 +218,7 @@ type checker struct {
 // refuse adds a fault where wrong. What could not be read is not judged.
 func (k *checker) refuse(wrong bool, key, format string, args ...any) {
 	if wrong && !k.Bad(key) {
-		k.faults = append(k.faults, k.fault(key, fmt.Errorf(format, args...)))
+		k.faults = append(k.faults, k.Fault(key, fmt.Errorf(format, args...)))
 	}
 }
 

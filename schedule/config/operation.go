@@ -187,10 +187,10 @@ func (c *Config) HeartbeatURL() (string, error) {
 		key = "heartbeat.url-file"
 		line, err := sinks.ReadSecret(file)
 		if err != nil {
-			return "", c.fault(key, err)
+			return "", c.Fault(key, err)
 		}
 		if raw = strings.TrimSpace(line); raw == "" {
-			return "", c.fault(key, fmt.Errorf("the first line of %s is blank: write the URL there", file))
+			return "", c.Fault(key, fmt.Errorf("the first line of %s is blank: write the URL there", file))
 		}
 	default:
 		raw = c.getenv(HeartbeatURLVariable)
@@ -199,7 +199,7 @@ func (c *Config) HeartbeatURL() (string, error) {
 		return "", nil
 	}
 	if err := checkURL(raw); err != nil {
-		return "", c.fault(key, err)
+		return "", c.Fault(key, err)
 	}
 	return raw, nil
 }

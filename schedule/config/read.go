@@ -67,8 +67,6 @@ func ParseWith(data []byte, name string, getenv func(string) string) (*Config, e
 // again. It holds secrets where the file does.
 func (s *source) Source() []byte { return s.data }
 
-func (s *source) fault(key string, err error) error { return s.Fault(key, err) }
-
 // ClientConfig is how to reach the cluster; the password is read anew.
 func (c *Config) ClientConfig() (client.Config, error) {
 	e := c.Etcd
@@ -83,7 +81,7 @@ func (c *Config) ClientConfig() (client.Config, error) {
 	case e.User == "":
 	case e.PasswordFile != "":
 		if cfg.Password, err = sinks.ReadSecret(e.PasswordFile); err != nil {
-			return cfg, c.fault("etcd.password-file", err)
+			return cfg, c.Fault("etcd.password-file", err)
 		}
 	default:
 		cfg.Password = c.getenv(EtcdPasswordVariable)
@@ -100,7 +98,7 @@ func (c *Config) OpenSink(ctx context.Context) (sinks.Sink, error) {
 		Retry:  sinks.Retry{For: r.RetryFor.Std(), Logger: c.Logger},
 	})
 	if err != nil {
-		return nil, c.fault("repository.url", err)
+		return nil, c.Fault("repository.url", err)
 	}
 	keys, err := c.Keys()
 	if err != nil {
@@ -115,9 +113,9 @@ func (c *Config) Keys() (signing.Keys, error) {
 	keys, err := signing.Read(r.SigningKeyFile, r.TrustFile, r.RevokedKeysFiles)
 	switch {
 	case err != nil && r.TrustFile == "":
-		err = c.fault("repository.signing-key-file", err)
+		err = c.Fault("repository.signing-key-file", err)
 	case err != nil:
-		err = c.fault("repository.trust-file", err)
+		err = c.Fault("repository.trust-file", err)
 	}
 	return keys, err
 }
@@ -128,14 +126,14 @@ func (c *Config) Codec() (codec.Options, error) {
 	for i, s := range c.Encryption.Recipients {
 		r, err := codec.ParseRecipient(s)
 		if err != nil {
-			return o, c.fault(fmt.Sprintf("encryption.recipients[%d]", i), err)
+			return o, c.Fault(fmt.Sprintf("encryption.recipients[%d]", i), err)
 		}
 		o.Recipients = append(o.Recipients, r)
 	}
 	for i, path := range c.Encryption.RecipientsFiles {
 		some, err := codec.ParseRecipientsFile(path)
 		if err != nil {
-			return o, c.fault(fmt.Sprintf("encryption.recipients-files[%d]", i), err)
+			return o, c.Fault(fmt.Sprintf("encryption.recipients-files[%d]", i), err)
 		}
 		o.Recipients = append(o.Recipients, some...)
 	}
@@ -148,7 +146,7 @@ func (c *Config) Identities() ([]age.Identity, error) {
 	for i, path := range c.Encryption.IdentityFiles {
 		some, err := codec.ParseIdentitiesFile(path)
 		if err != nil {
-			return nil, c.fault(fmt.Sprintf("encryption.identity-files[%d]", i), err)
+			return nil, c.Fault(fmt.Sprintf("encryption.identity-files[%d]", i), err)
 		}
 		all = append(all, some...)
 	}
