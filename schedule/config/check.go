@@ -147,10 +147,9 @@ func (c *Config) CheckIdentities() error {
 // Certificate is one that a file holds.
 type Certificate struct {
 	Use     string // such as "etcd client"
-	Key     string // of the configuration
 	File    string
 	Expires time.Time // of the one that expires first
-	Err     error     // why it cannot be used, with Key within
+	Err     error     // why it cannot be used, with the key of the configuration within
 }
 
 // Certificates are those that the configuration names, read anew.
@@ -160,7 +159,7 @@ func (c *Config) Certificates() []Certificate {
 		if cert == "" {
 			return
 		}
-		one := Certificate{Use: use, Key: key, File: cert}
+		one := Certificate{Use: use, File: cert}
 		one.Expires, one.Err = readCertificate(cert, private)
 		if one.Err != nil {
 			one.Err = c.Fault(key, one.Err)

@@ -2,10 +2,8 @@ package config
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
@@ -172,14 +170,8 @@ func (s Secret) String() string {
 // GoString hides it.
 func (s Secret) GoString() string { return fmt.Sprintf("%q", s.String()) }
 
-// MarshalYAML hides it.
-func (s Secret) MarshalYAML() (any, error) { return s.String(), nil }
-
-// MarshalJSON hides it.
-func (s Secret) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
-
-// LogValue hides it.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+// MarshalText hides it, in YAML, in JSON and in logs.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads one of the three.
 func (r *Run) UnmarshalText(text []byte) error {
