@@ -39,20 +39,15 @@ func (p *Places) Given(key string) bool { return p.lines[key] > 0 }
 // Bad reports whether the value of a key could not be read, and so is not judged.
 func (p *Places) Bad(key string) bool { return p.bad[key] }
 
-// Place is the file and the line of a key, or of the next one above it that
-// stands there.
-func (p *Places) Place(key string) string {
+// Fault is what is wrong with a key, with its line, or that of the next one above it
+// that stands there.
+func (p *Places) Fault(key string, err error) error {
 	for k := key; k != ""; k = parent(k) {
 		if line := p.lines[k]; line > 0 {
-			return fmt.Sprintf("%s, line %d", p.name, line)
+			return &Fault{Place: fmt.Sprintf("%s, line %d", p.name, line), Key: key, Err: err}
 		}
 	}
-	return p.name
-}
-
-// Fault is what is wrong with a key, with its place.
-func (p *Places) Fault(key string, err error) error {
-	return &Fault{Place: p.Place(key), Key: key, Err: err}
+	return &Fault{Place: p.name, Key: key, Err: err}
 }
 
 // Fault is what is wrong with a key.
@@ -85,29 +80,21 @@ type decoder struct {
 // says where each key stands; it is nil where nothing could be read.
 func Read(data []byte, name, guide string, to any, mayBeEmpty ...string) (*Places, []error) {
 	d := &decoder{Places: &Places{name: name, lines: map[string]int{}, bad: map[string]bool{}}, guide: guide, mayBeEmpty: mayBeEmpty}
-	faults, readable := d.decode(data, reflect.ValueOf(to).Elem())
-	if !readable {
-		return nil, faults
-	}
-	return d.Places, faults
-}
-
-func (d *decoder) decode(data []byte, to reflect.Value) (faults []error, readable bool) {
 	var doc, more yaml.Node
 	in := yaml.NewDecoder(bytes.NewReader(data))
 	switch err := in.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return nil, true // an empty file: what it lacks is found later
+		return d.Places, nil // an empty file: what it lacks is found later
 	case err != nil && tabbed(data) > 0:
-		return []error{fmt.Errorf("%s, line %d: no YAML: a tab indents it: write spaces", d.name, tabbed(data))}, false
+		return nil, []error{fmt.Errorf("%s, line %d: no YAML: a tab indents it: write spaces", name, tabbed(data))}
 	case err != nil:
-		return []error{fmt.Errorf("%s: no YAML: %w", d.name, withoutText(err))}, false
+		return nil, []error{fmt.Errorf("%s: no YAML: %w", name, withoutText(err))}
 	}
 	if err := in.Decode(&more); !errors.Is(err, io.EOF) {
-		return []error{fmt.Errorf("%s, line %d: more than one document: remove the line of dashes and what follows", d.name, max(more.Line, 1))}, false
+		return nil, []error{fmt.Errorf("%s, line %d: more than one document: remove the line of dashes and what follows", name, max(more.Line, 1))}
 	}
-	d.mapping(doc.Content[0], to, "")
-	return d.faults, true
+	d.mapping(doc.Content[0], reflect.ValueOf(to).Elem(), "")
+	return d.Places, d.faults
 }
 
 // tabbed is the first line that a tab indents; 0 where none does. The library's own
