@@ -166,20 +166,6 @@ func (v view) Worst() []Problem {
 	return all
 }
 
-// Lose is how much would be lost.
-func (v view) Lose() string { return span(seconds(v.RPO.Seconds)) }
-
-// Objective is how much may be lost; empty where nothing was asked for.
-func (v view) Objective() string {
-	if v.Objectives.RecoveryPoint <= 0 {
-		return ""
-	}
-	return span(seconds(v.Objectives.RecoveryPoint))
-}
-
-// Take is how long restoring would take.
-func (v view) Take() string { return span(seconds(v.RTO.Seconds)) }
-
 func seconds(s float64) time.Duration {
 	if s >= math.MaxInt64/float64(time.Second) {
 		return math.MaxInt64
@@ -248,6 +234,7 @@ func words() template.FuncMap {
 		"number":   grouped,
 		"unsigned": func(n uint64) string { return grouped(int64(min(n, math.MaxInt64))) },
 		"long":     span,
+		"lasting":  func(s float64) string { return span(seconds(s)) },
 		"bad":      bad,
 		"remarks":  func(b Backup) string { return strings.Join(remarks(b), ", ") },
 	}
