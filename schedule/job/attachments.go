@@ -365,10 +365,11 @@ func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
 
 // folder makes a folder and those above it, where they are not there.
 func (u *unpacker) folder(name string) error {
-	if above := path.Dir(name); above != "." {
-		if err := u.folder(above); err != nil {
-			return err
-		}
+	if name == "." {
+		return nil
+	}
+	if err := u.folder(path.Dir(name)); err != nil {
+		return err
 	}
 	err := u.root.Mkdir(name, 0o700)
 	if errors.Is(err, os.ErrExist) {
@@ -385,10 +386,8 @@ func (u *unpacker) folder(name string) error {
 }
 
 func (u *unpacker) file(name string, in io.Reader) error {
-	if above := path.Dir(name); above != "." {
-		if err := u.folder(above); err != nil {
-			return err
-		}
+	if err := u.folder(path.Dir(name)); err != nil {
+		return err
 	}
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -406,10 +405,8 @@ func (u *unpacker) file(name string, in io.Reader) error {
 
 func (u *unpacker) makeLinks() error {
 	for _, l := range u.links {
-		if above := path.Dir(l.name); above != "." {
-			if err := u.folder(above); err != nil {
-				return err
-			}
+		if err := u.folder(path.Dir(l.name)); err != nil {
+			return err
 		}
 		if err := u.root.Symlink(l.target, l.name); err != nil {
 			return u.taken(l.name, err)
