@@ -220,10 +220,14 @@ func (a *Agent) Status() *web.Status { return a.session().describe(time.Now()) }
 // does not wait for it. Errors wrap those of package web.
 func (a *Agent) Trigger(ctx context.Context, name string, args json.RawMessage) (string, error) {
 	t := a.session()
-	if err := t.known(name, args); err != nil {
+	asked, err := parseArguments(name, args)
+	if err != nil {
 		return "", err
 	}
-	return t.trigger(ctx, name, "", args)
+	if err := t.known(name, asked); err != nil {
+		return "", err
+	}
+	return t.trigger(ctx, name, "", &asked)
 }
 
 // handler answers on the agent's port, and on the socket over which jobs are

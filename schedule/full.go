@@ -3,7 +3,6 @@ package schedule
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -111,11 +110,7 @@ func memberOf(m *snapshot.Manifest) string {
 
 // takeDue takes a full snapshot that the archive needs, and waits for it.
 func (t *session) takeDue(ctx context.Context, timeline repository.TimelineID) error {
-	arg, err := json.Marshal(arguments{Timeline: timeline, Reason: "the archived log needs it"})
-	if err != nil {
-		return err
-	}
-	slot, err := t.trigger(ctx, jobFull, "", arg)
+	slot, err := t.trigger(ctx, jobFull, "", &arguments{Timeline: timeline, Reason: "the archived log needs it"})
 	if err != nil {
 		return err
 	}
@@ -203,8 +198,7 @@ func (t *session) triggerFirst(ctx context.Context) {
 	if !due || client == nil || runner == nil || !runner.Runs(jobFull) {
 		return
 	}
-	arg, _ := json.Marshal(arguments{Reason: "there is none yet"}) // of plain text it cannot fail
-	_, err := t.trigger(ctx, jobFull, "", arg)
+	_, err := t.trigger(ctx, jobFull, "", &arguments{Reason: "there is none yet"})
 	t.mu.Lock()
 	t.firstAsked = time.Now()
 	t.mu.Unlock()
@@ -230,9 +224,8 @@ func (t *session) triggerAfterFull(ctx context.Context, s *inventory, newest *sn
 	if _, damaged := s.chain.Damaged(newest); damaged {
 		return
 	}
-	arg, _ := json.Marshal(arguments{Backup: newest.ID}) // of plain text it cannot fail
 	sum := sha256.Sum256([]byte(newest.Timeline.String() + "/" + newest.ID))
-	_, err := t.trigger(ctx, jobStructure, repository.DemandSlot(newest.Started, sum[:]), arg)
+	_, err := t.trigger(ctx, jobStructure, repository.DemandSlot(newest.Started, sum[:]), &arguments{Backup: newest.ID})
 	if err == nil {
 		t.afterFull = newest.ID
 	}
@@ -252,11 +245,11 @@ func (t *session) askBySize(ctx context.Context) {
 	if name == "" || newest.ID == last.newest && name == last.job && !t.mayAskAgain(ctx, last) {
 		return
 	}
-	var arg json.RawMessage
+	var args *arguments
 	if name == jobFull {
-		arg, _ = json.Marshal(arguments{Reason: reason}) // of plain text it cannot fail
+		args = &arguments{Reason: reason}
 	}
-	slot, err := t.trigger(ctx, name, "", arg)
+	slot, err := t.trigger(ctx, name, "", args)
 	if err != nil {
 		t.Logger.Warn("a full snapshot is due and could not be asked for", "reason", reason, "err", err)
 		return

@@ -109,8 +109,8 @@ func (t *session) writes() bool {
 	return archiver == nil || archiver.State().Role != archive.Follower
 }
 
-// trigger is as Agent.Demand, of a slot that may be given.
-func (t *session) trigger(ctx context.Context, name, slot string, args json.RawMessage) (string, error) {
+// trigger is as Agent.Trigger, of a slot that may be given; nil is without arguments.
+func (t *session) trigger(ctx context.Context, name, slot string, args *arguments) (string, error) {
 	t.mu.Lock()
 	runner, waiting, ended, failed := t.runner, t.waiting, t.ended, t.failures["jobs"]
 	t.mu.Unlock()
@@ -129,13 +129,14 @@ func (t *session) trigger(ctx context.Context, name, slot string, args json.RawM
 	case runner == nil:
 		return "", fmt.Errorf("%w: the repository was not reached yet", web.ErrRefused)
 	}
-	if _, err := parseArguments(name, args); err != nil {
-		return "", err
+	var raw json.RawMessage
+	if args != nil {
+		var err error
+		if raw, err = json.Marshal(args); err != nil {
+			return "", err
+		}
 	}
-	if len(args) == 0 {
-		args = nil
-	}
-	slot, err := runner.Trigger(ctx, name, slot, args)
+	slot, err := runner.Trigger(ctx, name, slot, raw)
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", web.ErrRefused, err)
 	}
@@ -144,10 +145,9 @@ func (t *session) trigger(ctx context.Context, name, slot string, args json.RawM
 
 // known refuses to verify a backup that is not there: a run that fails for such a
 // reason would be taken for a bad sign.
-func (t *session) known(name string, args json.RawMessage) error {
-	a, err := parseArguments(name, args)
-	if err != nil || a.Backup == "" || a.Backup == verify.Latest || a.Backup == verify.All {
-		return err
+func (t *session) known(name string, a arguments) error {
+	if a.Backup == "" || a.Backup == verify.Latest || a.Backup == verify.All {
+		return nil
 	}
 	t.mu.Lock()
 	r := t.seen.repository

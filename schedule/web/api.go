@@ -36,7 +36,7 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// What Options.Demand fails with, so that a client hears whose turn it is. It
+// What Options.Trigger fails with, so that a client hears whose turn it is. It
 // wraps one of them; any other error counts as the agent's own failure.
 var (
 	// ErrUnknownJob: there is no job of that name. Answered 404.
@@ -48,7 +48,7 @@ var (
 	ErrArguments = errors.New("wrong arguments")
 )
 
-// Options are what the API needs of the agent. Status and Demand are called by
+// Options are what the API needs of the agent. Status and Trigger are called by
 // several goroutines at once.
 type Options struct {
 	// Status is what the agent knows now.
@@ -267,7 +267,7 @@ func (a *api) trigger(w http.ResponseWriter, r *http.Request) {
 		refuse(w, codeOf(err), err.Error())
 		return
 	}
-	a.started[job] = a.now() // of jobs that there are: Demand knows them
+	a.started[job] = a.now() // of jobs that there are: Trigger knows them
 	a.Logger.Info("job started through the API", slog.String("job", job), slog.String("slot", slot))
 	w.Header().Set("Location", "/api/v1/jobs/"+job+"/"+slot)
 	answer(w, http.StatusAccepted, Run{Job: job, Slot: slot, State: Pending})
