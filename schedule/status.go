@@ -47,7 +47,7 @@ func (t *session) describe(now time.Time) *web.Status {
 	} else {
 		s.Jobs = t.plannedJobs(failed)
 	}
-	t.describeComparison(s)
+	describeComparison(s, runner)
 	s.RPO = t.rpo(now, s, seen)
 	t.describeProblems(s, seen)
 	noNil(s)
@@ -652,10 +652,7 @@ func (f *finder) host(seen observations) {
 }
 
 // describeComparison takes over what the newest comparison of the members showed.
-func (t *session) describeComparison(s *web.Status) {
-	t.mu.Lock()
-	runner := t.runner
-	t.mu.Unlock()
+func describeComparison(s *web.Status, runner *job.Runner) {
 	if runner == nil {
 		return
 	}
