@@ -182,7 +182,6 @@ type writer struct {
 	out  io.Writer
 	last progress
 	told time.Time
-	err  error // of the first line that could not be written
 }
 
 func (w *writer) progress(phase string, done, total int64) {
@@ -194,24 +193,13 @@ func (w *writer) progress(phase string, done, total int64) {
 		return
 	}
 	w.last, w.told = p, now
-	w.write(message{Progress: &p})
+	_ = json.NewEncoder(w.out).Encode(message{Progress: &p}) // where nobody reads, end says so
 }
 
 func (w *writer) end(m message) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.write(m)
-	return w.err
-}
-
-func (w *writer) write(m message) {
-	line, err := json.Marshal(m)
-	if err == nil && w.err == nil {
-		_, err = w.out.Write(append(line, '\n'))
-	}
-	if w.err == nil {
-		w.err = err
-	}
+	return json.NewEncoder(w.out).Encode(m)
 }
 
 // kept is how many bytes of the child's standard error are kept: a child writes hardly
