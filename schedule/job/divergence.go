@@ -1,7 +1,6 @@
 package job
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,30 +187,25 @@ func (c *comparison) ask(ctx context.Context) (comparisonRound, error) {
 
 // askable are the members to ask, the leader last, and who cannot be asked.
 func askable(s client.Survey) (members []client.MemberStatus, silent []Unknown) {
+	var leaders []client.MemberStatus // two during an election
 	for _, m := range s.Members {
 		switch {
 		case m.Err != nil:
 			// It is one of the membership's below.
 		case m.IsLearner:
 			silent = append(silent, Unknown{member(m), "it is a learner, which computes no hash"})
+		case m.IsLeader:
+			leaders = append(leaders, m)
 		default:
 			members = append(members, m)
 		}
 	}
-	slices.SortStableFunc(members, func(a, b client.MemberStatus) int { return cmp.Compare(leads(a), leads(b)) })
 	for _, known := range s.Membership {
 		if !slices.ContainsFunc(s.Members, func(m client.MemberStatus) bool { return m.Err == nil && m.MemberID == known.ID }) {
 			silent = append(silent, Unknown{Member{ID: known.ID, Name: known.Name}, "no endpoint leads to it, or it does not answer"})
 		}
 	}
-	return members, silent
-}
-
-func leads(m client.MemberStatus) int {
-	if m.IsLeader {
-		return 1
-	}
-	return 0
+	return append(members, leaders...), silent
 }
 
 func member(m client.MemberStatus) Member {
