@@ -166,17 +166,12 @@ func (t *Timeline) goneGaps(index uint64) []string {
 // shares nothing with what decided but that.
 func (d *decision) check() error {
 	for _, t := range d.inv.Timelines {
-		after := func(b Backup) bool { return !d.goes(b) }
+		after := func(b Backup) bool { return !d.plan.deletes(b.Timeline, b.ID) }
 		if text := d.broken(t, after, d.cuts[t].index); text != "" {
 			return fmt.Errorf("the plan would break a promise, so nothing is deleted (please report this): timeline %s: %s", t.ID, text)
 		}
 	}
 	return nil
-}
-
-// goes says that the plan's own list names a backup.
-func (d *decision) goes(b Backup) bool {
-	return slices.ContainsFunc(d.plan.Delete, func(l Deletion) bool { return l.Timeline == b.Timeline && l.Backup == b.ID })
 }
 
 // broken says which promise to a timeline does not hold with the backups that
@@ -288,7 +283,7 @@ func (d *decision) brokenMinimum(t *Timeline, stays func(Backup) bool) string {
 				continue
 			}
 			before++
-			if one == t && stays(b) || one != t && !d.goes(b) {
+			if one == t && stays(b) || one != t && !d.plan.deletes(b.Timeline, b.ID) {
 				after++
 			}
 		}

@@ -142,7 +142,7 @@ func (x *execution) both(plan, fresh *Plan) *Plan {
 	for _, l := range fresh.Log {
 		// The log behind what stays after all stays as well.
 		for _, other := range fresh.Delete {
-			if other.Timeline == l.Timeline && other.Index > 0 && !todo.deletes(other) {
+			if other.Timeline == l.Timeline && other.Index > 0 && !todo.deletes(other.Timeline, other.Backup) {
 				l.Before = min(l.Before, other.Index+1)
 			}
 		}
@@ -151,8 +151,9 @@ func (x *execution) both(plan, fresh *Plan) *Plan {
 	return todo
 }
 
-func (p *Plan) deletes(l Deletion) bool {
-	return slices.ContainsFunc(p.Delete, func(o Deletion) bool { return o.Timeline == l.Timeline && o.Backup == l.Backup })
+// deletes says that the plan's own list names a backup.
+func (p *Plan) deletes(t repository.TimelineID, backup string) bool {
+	return slices.ContainsFunc(p.Delete, func(l Deletion) bool { return l.Timeline == t && l.Backup == backup })
 }
 
 func (p *Plan) whyKept(l Deletion) string {
