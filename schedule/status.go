@@ -262,15 +262,10 @@ func (r *recoveryPoint) confirm(index uint64, at time.Time) {
 		}
 	}
 	r.waiting = append(r.waiting, sample{index, at})
-	if len(r.waiting) > sampleLimit {
-		r.thin()
+	if len(r.waiting) > sampleLimit { // from now on half as many are taken
+		r.waiting = everySecond(r.waiting)
+		r.every = max(2*r.every, 2*sampleEvery)
 	}
-}
-
-// thin drops every second sample, and from now on takes half as many.
-func (r *recoveryPoint) thin() {
-	r.waiting = everySecond(r.waiting)
-	r.every = max(2*r.every, 2*sampleEvery)
 }
 
 // everySecond keeps half of the samples, the last one among them.

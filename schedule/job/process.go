@@ -172,8 +172,7 @@ func readAnswer(out io.Reader, onProgress func(phase string, done, total int64))
 	return a
 }
 
-// between is how often progress is reported at most: it is for people, and for the
-// other agents that wait for it, who look every few seconds.
+// between is how often progress is reported at most: it is for people.
 const between = 250 * time.Millisecond
 
 // writer writes the child's lines.
