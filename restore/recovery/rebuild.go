@@ -60,19 +60,18 @@ func (d *decision) rebuildPlan() host.RebuildPlan {
 func (d *coordinator) rebuild(ctx context.Context) error {
 	dec := d.decision
 	plan := dec.rebuildPlan()
-	source := host.RebuildSource{Owners: map[string]host.Location{}}
-	for _, owner := range owners(&plan.Source) {
-		if h := d.host(owner); h != nil && h.state.Unreachable == "" {
-			source.Owners[owner] = host.Location{Member: h.Member, Run: d.run}
-		}
-	}
+	// Archives are not among them: a host reads the repositories that it was given.
+	reached := slices.DeleteFunc(owners(&plan.Source), func(owner string) bool {
+		h := d.host(owner)
+		return h == nil || h.state.Unreachable != ""
+	})
 	beside := d.compareWith(&plan.Source)
 	all := map[string]*host.Rebuilt{}
 	err := d.each(ctx, PhaseRebuild, d.getting(), func(ctx context.Context, h *participant) (string, error) {
 		built, err := act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (*host.Rebuilt, error) {
 			plan := plan
 			plan.CompareWith = beside[h.Member]
-			return h.client.Rebuild(ctx, plan, source)
+			return h.client.Rebuild(ctx, plan, reached)
 		})
 		if err != nil {
 			return "", err

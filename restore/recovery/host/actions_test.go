@@ -359,7 +359,7 @@ func TestDirectoriesThatChanged(t *testing.T) {
 	if _, err := c.Files(t.Context(), run1); codeOf(err) != BadRequest {
 		t.Errorf("its files: %v", err)
 	}
-	if _, err := c.Rebuild(t.Context(), RebuildPlan{}, RebuildSource{}); codeOf(err) != BadRequest {
+	if _, err := c.Rebuild(t.Context(), RebuildPlan{}, nil); codeOf(err) != BadRequest {
 		t.Errorf("rebuilt: %v", err)
 	}
 	if data, err := os.ReadFile(filepath.Join(changed.Member.DataDir, "member", "snap", "db")); err != nil || string(data) != "database" {
@@ -380,7 +380,7 @@ func TestRebuildBeforeTheSetAside(t *testing.T) {
 	line := lineTo(t, cfg, "test")
 	refused := func(run string) {
 		t.Helper()
-		_, err := line.As(run).Rebuild(t.Context(), RebuildPlan{}, RebuildSource{})
+		_, err := line.As(run).Rebuild(t.Context(), RebuildPlan{}, nil)
 		if codeOf(err) != BadRequest || !strings.Contains(err.Error(), "has not set the old data aside") {
 			t.Errorf("%s: %v", run, err)
 		}

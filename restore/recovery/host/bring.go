@@ -32,7 +32,7 @@ func (s *rebuilding) bring(ctx context.Context, o *owned) (copied int64, err err
 		n, err := s.bringFile(ctx, o, f)
 		copied += n
 		if err != nil {
-			return copied, fmt.Errorf("copy the data of %s from host %s: %w", o.name, o.at.Member, err)
+			return copied, fmt.Errorf("copy the data of %s from host %s: %w", o.name, o.name, err)
 		}
 	}
 	return copied, nil
@@ -105,7 +105,7 @@ func (s *rebuilding) bringPiece(ctx context.Context, o *owned, name string, out 
 		if attempt == attempts || ctx.Err() != nil || errors.As(err, &refused) && refused.Refusal.Code != Failed {
 			return 0, err
 		}
-		s.Logger.Warn("a piece of a file is copied again", "file", name, "offset", offset, "from", o.at.Member, "error", err)
+		s.Logger.Warn("a piece of a file is copied again", "file", name, "offset", offset, "from", o.name, "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(s.wait << (attempt - 1)):
@@ -120,7 +120,7 @@ func (s *rebuilding) copyPiece(ctx context.Context, o *owned, name string, w io.
 	watch := time.AfterFunc(s.stall, func() { cancel(fmt.Errorf("nothing came for %v", s.stall)) })
 	defer watch.Stop()
 	sum := newSummedWriter(lively{w, watch, s.stall}, length)
-	sent, err := s.fetch(ctx, o.at, DataArguments{File: name, Offset: offset, Length: length}, sum)
+	sent, err := s.fetch(ctx, o.name, DataArguments{File: name, Offset: offset, Length: length}, sum)
 	if err == nil && sum.left != sent.Zeros {
 		err = fmt.Errorf("%d bytes are missing, of which the sender says that %d are zeros", sum.left, sent.Zeros)
 	}
@@ -153,37 +153,37 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// fetch asks the coordinator for what a run set aside on another host.
-func (s *rebuilding) fetch(ctx context.Context, at Location, a DataArguments, w io.Writer) (*Sent, error) {
-	a.Run = at.Run
+// fetch asks the coordinator for what the run set aside on the host of another member.
+func (s *rebuilding) fetch(ctx context.Context, member string, a DataArguments, w io.Writer) (*Sent, error) {
+	a.Run = s.run
 	var sent Sent
-	err := s.conn.Call(ctx, Header{}, verbFetch, FetchArguments{Member: at.Member, DataArguments: a}, &sent, w)
+	err := s.conn.Call(ctx, Header{}, verbFetch, FetchArguments{Member: member, DataArguments: a}, &sent, w)
 	return &sent, err
 }
 
-// peer is what another host has of a run.
+// peer is what another host has of the run.
 type peer struct {
 	files       []File
 	separateLog bool
 }
 
 // peer asks for the list of it, once.
-func (s *rebuilding) peer(ctx context.Context, at Location) (*peer, error) {
-	if p := s.peers[at]; p != nil {
+func (s *rebuilding) peer(ctx context.Context, member string) (*peer, error) {
+	if p := s.peers[member]; p != nil {
 		return p, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.stall, fmt.Errorf("no answer in %v", s.stall))
 	defer cancel()
-	sent, err := s.fetch(ctx, at, DataArguments{}, nil)
+	sent, err := s.fetch(ctx, member, DataArguments{}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("host %s: %w", at.Member, err)
+		return nil, fmt.Errorf("host %s: %w", member, err)
 	}
 	if err := checkFiles(sent.Files); err != nil {
-		return nil, fmt.Errorf("host %s lists %w: that is no file of a member", at.Member, err)
+		return nil, fmt.Errorf("host %s lists %w: that is no file of a member", member, err)
 	}
 	p := &peer{files: sent.Files}
 	p.separateLog = slices.ContainsFunc(p.files, func(f File) bool { return strings.HasPrefix(f.Name, "wal/") })
-	s.peers[at] = p
+	s.peers[member] = p
 	return p, nil
 }
 
@@ -321,10 +321,10 @@ func (s *rebuilding) removeOld(keep string) error {
 	return nil
 }
 
-// ownerFolder is where the copy of an owner's data goes. Another location is
-// another folder: pieces of two are never put together.
-func ownerFolder(bring, owner string, parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(append([]string{owner}, parts...), "\x00")))
+// ownerFolder is where the copy of an owner's data goes. Another owner has another folder:
+// pieces of two are never put together.
+func ownerFolder(bring, owner string) string {
+	sum := sha256.Sum256([]byte(owner))
 	return filepath.Join(bring, hex.EncodeToString(sum[:8]))
 }
 

@@ -68,7 +68,7 @@ func testCluster(t *testing.T, version string) {
 	plan.New, err = restore.ClusterID(members, token)
 	require.NoError(t, err)
 	chosen := plan.Source.Base.Owner
-	results := rebuildAll(t, operators, plan, sourceAt(hosts...))
+	results := rebuildAll(t, operators, plan, namesOf(hosts...))
 	for h, r := range results {
 		want := HereName
 		if h.name != chosen {
@@ -88,11 +88,11 @@ func testCluster(t *testing.T, version string) {
 	serves(t, l, results[hosts[0]])
 
 	// Done again: not while it runs, and what was built afterwards.
-	_, err = operators[hosts[0]].Rebuild(ctx, plan, sourceAt(hosts...))
+	_, err = operators[hosts[0]].Rebuild(ctx, plan, namesOf(hosts...))
 	require.ErrorContains(t, err, "running", "a member that runs")
 	_, err = operators[hosts[0]].Stop(ctx)
 	require.NoError(t, err)
-	again, err := operators[hosts[0]].Rebuild(ctx, plan, sourceAt(hosts...))
+	again, err := operators[hosts[0]].Rebuild(ctx, plan, namesOf(hosts...))
 	if err != nil || !again.Earlier || !reflect.DeepEqual(state(again), state(results[hosts[0]])) || again.Restore.Members == nil {
 		t.Errorf("again: %+v %v", again, err)
 	}
@@ -104,14 +104,14 @@ func state(r *Rebuilt) any {
 }
 
 // rebuildAll rebuilds all at once, and compares.
-func rebuildAll(t *testing.T, operators map[*testHost]*Client, plan RebuildPlan, source RebuildSource) map[*testHost]*Rebuilt {
+func rebuildAll(t *testing.T, operators map[*testHost]*Client, plan RebuildPlan, owners []string) map[*testHost]*Rebuilt {
 	t.Helper()
 	var mu sync.Mutex
 	results := map[*testHost]*Rebuilt{}
 	var all sync.WaitGroup
 	for h, c := range operators {
 		all.Go(func() {
-			r, err := c.Rebuild(t.Context(), plan, source)
+			r, err := c.Rebuild(t.Context(), plan, owners)
 			if err != nil {
 				t.Errorf("%s: %v", h.name, err)
 				return

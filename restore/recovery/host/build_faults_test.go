@@ -193,11 +193,11 @@ func testPeerDiesMidway(t *testing.T, f *faults) {
 	all := r.Brought[0].Bytes
 	again := f.empty(t)
 	peer, died = dying(t)
-	source := sourceAt(peer, other)
-	_, err = again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name)), source)
+	owners := namesOf(peer, other)
+	_, err = again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name)), owners)
 	require.Error(t, err, "it did not fail")
 	died()
-	r, err = again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name), f.from(t, other.name)), source)
+	r, err = again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name), f.from(t, other.name)), owners)
 	if err != nil || r.Brought[0].From != other.name || r.Brought[0].Bytes != all || !strings.Contains(r.Brought[0].Why, "its line was cut") {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -368,7 +368,7 @@ func testOtherPlan(t *testing.T, f *faults) {
 		_, err := h.rebuild(plan, f.peer)
 		failsWith(t, h, err, c.want)
 	}
-	_, err := h.operator(run1).Rebuild(t.Context(), good, RebuildSource{})
+	_, err := h.operator(run1).Rebuild(t.Context(), good, nil)
 	failsWith(t, h, err, "does not say where the data of "+f.peer.name+" lies")
 }
 

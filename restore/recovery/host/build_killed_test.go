@@ -107,7 +107,7 @@ func testKilled(t *testing.T, f *faults) {
 		peer.hold = point.hold
 		operator, ctx := h.operator(run1, &peer), t.Context()
 		go func() {
-			_, err := operator.Rebuild(ctx, plan, sourceAt(&peer))
+			_, err := operator.Rebuild(ctx, plan, namesOf(&peer))
 			result <- err
 		}()
 		for began := time.Now(); !point.at(); time.Sleep(200 * time.Microsecond) {

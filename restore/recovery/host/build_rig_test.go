@@ -238,15 +238,14 @@ func (h *testHost) setAside(run string) *testHost {
 }
 
 func (h *testHost) rebuild(plan RebuildPlan, owners ...*testHost) (*Rebuilt, error) {
-	return h.operator(run1, owners...).Rebuild(h.t.Context(), plan, sourceAt(owners...))
+	return h.operator(run1, owners...).Rebuild(h.t.Context(), plan, namesOf(owners...))
 }
 
-func sourceAt(owners ...*testHost) RebuildSource {
-	s := RebuildSource{Owners: map[string]Location{}}
-	for _, o := range owners {
-		s.Owners[o.name] = Location{Member: o.name, Run: run1}
+func namesOf(hosts ...*testHost) (all []string) {
+	for _, h := range hosts {
+		all = append(all, h.name)
 	}
-	return s
+	return all
 }
 
 // leftovers are what a rebuild gathered and did not remove.

@@ -382,11 +382,12 @@ func (c *Client) Quiesce(ctx context.Context) (*Done, error) { return c.act(ctx,
 // Done.Warnings says so.
 func (c *Client) Resume(ctx context.Context) (*Done, error) { return c.act(ctx, verbResume) }
 
-// Rebuild builds the member's directories as a plan says, from where source says that
-// the survivors' data lies. The run must have set the old data aside. It may be called
-// again after anything: what is there already is not brought or built again.
-func (c *Client) Rebuild(ctx context.Context, plan RebuildPlan, source RebuildSource) (*Rebuilt, error) {
-	return ask[Rebuilt](ctx, c, verbRebuild, rebuildArguments{Plan: plan, Source: source}, nil)
+// Rebuild builds the member's directories as a plan says, from repositories, and from what
+// the run has set aside: on this host, and on those of owners. It must have set the old data
+// aside here. It may be called again after anything: what is there already is not brought or
+// built again.
+func (c *Client) Rebuild(ctx context.Context, plan RebuildPlan, owners []string) (*Rebuilt, error) {
+	return ask[Rebuilt](ctx, c, verbRebuild, rebuildArguments{Plan: plan, Owners: owners}, nil)
 }
 
 // Repositories asks what the host can read of the repositories that it was given, in

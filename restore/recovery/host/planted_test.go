@@ -108,7 +108,7 @@ func TestGatherReplaced(t *testing.T) {
 	must(t, err)
 	must(t, os.Rename(path, path+"-elsewhere"), os.Symlink(victim, path))
 	s.folder = g.dir.Path()
-	o := &owned{name: "m2", at: Location{Member: "m2", Run: run1}, place: sources.Directories{DataDir: ownerFolder(s.folder, "m2", "m2", run1)}}
+	o := &owned{name: "m2", place: sources.Directories{DataDir: ownerFolder(s.folder, "m2")}}
 	o.files = []File{{Name: "member/snap/db"}} // it is empty: nothing has to be sent
 	_, err = s.bring(t.Context(), o)
 	must(t, err)
@@ -121,7 +121,7 @@ func TestGatherReplaced(t *testing.T) {
 	aside := filepath.Join(s.Config.Member.DataDir, "aside")
 	theirs(t, aside)
 	must(t, os.Mkdir(filepath.Join(victim, "snap"), 0o700), os.WriteFile(filepath.Join(victim, "snap", "db"), []byte("secret"), 0o600), os.Symlink(filepath.Join(victim, "snap"), filepath.Join(aside, "snap")))
-	own.DataDir, own.WALDir, err = (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1", "m1", run1))
+	own.DataDir, own.WALDir, err = (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1"))
 	must(t, err)
 	require.Error(t, s.addOwn(&route{}, &owned{name: "m1", place: own}, sources.Need{Base: true, File: "db"}), "a file of root's was taken for the member's")
 	must(t, g.remove(), g.close())

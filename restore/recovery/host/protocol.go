@@ -91,8 +91,10 @@ type Decision struct {
 
 // rebuildArguments are those of Rebuild.
 type rebuildArguments struct {
-	Plan   RebuildPlan   `json:"plan"`
-	Source RebuildSource `json:"source"`
+	Plan RebuildPlan `json:"plan"`
+	// Owners are the survivors on whose hosts the run has set their data aside, and which
+	// can be reached.
+	Owners []string `json:"owners,omitempty"`
 }
 
 // Member is the answer of Observe.
@@ -247,18 +249,6 @@ type ReplaySettings struct {
 	MinLeaseTTL        time.Duration `json:"min_lease_ttl_nanoseconds,omitempty"`
 	PersistCheckpoints bool          `json:"persist_checkpoints,omitempty"`
 	SourceVersion      string        `json:"source_version,omitempty"`
-}
-
-// RebuildSource is where the data of survivors lies that is not this host's own.
-// Repositories are not among it: a host reads those that it was given.
-type RebuildSource struct {
-	Owners map[string]Location `json:"owners,omitempty"`
-}
-
-// Location is where a survivor's data lies: what Run set aside on the host of Member.
-type Location struct {
-	Member string `json:"member"`
-	Run    string `json:"run"`
 }
 
 // Rebuilt is the answer of Rebuild: what was built. All but Way, Brought and Phases

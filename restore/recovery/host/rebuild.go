@@ -36,13 +36,13 @@ type rebuilding struct {
 	*host
 	run          string
 	plan         RebuildPlan
-	source       RebuildSource
-	folder       string // leads into the folder that it gathers in
-	looked       bool   // for the repositories
+	owners       []string // whose data other hosts have
+	folder       string   // leads into the folder that it gathers in
+	looked       bool     // for the repositories
 	repositories []*opened
 	unopened     error // of repositories
 	keys         []age.Identity
-	peers        map[Location]*peer
+	peers        map[string]*peer // by owner
 }
 
 // rebuild builds the member as the plan says.
@@ -57,7 +57,7 @@ func (h *host) rebuild(ctx context.Context, a Header, r *rebuildArguments) (*Reb
 	if err := h.sameDirectories(known); err != nil {
 		return nil, err
 	}
-	s := &rebuilding{host: h, run: a.Run, plan: r.Plan, source: r.Source, peers: map[Location]*peer{}}
+	s := &rebuilding{host: h, run: a.Run, plan: r.Plan, owners: r.Owners, peers: map[string]*peer{}}
 	built, err := s.rebuilt(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("rebuild member %s: %w", h.Config.Member.Name, err)
@@ -113,11 +113,6 @@ func (s *rebuilding) check() error {
 	if !names(p.InitialCluster, s.Config.Member.Name) {
 		return fmt.Errorf("this host's member is none of the plan's members %s", p.InitialCluster)
 	}
-	for name, l := range s.source.Owners {
-		if err := checkRun(l.Run); err != nil {
-			return fmt.Errorf("where the data of %s lies: %w", name, err)
-		}
-	}
 	return nil
 }
 
@@ -139,18 +134,6 @@ func (s *rebuilding) routes() []sources.Source {
 		all[i].Log = slices.Clone(all[i].Log)
 	}
 	return all
-}
-
-// location is where an owner's data lies.
-func (s *rebuilding) location(owner string) (Location, error) {
-	l, given := s.source.Owners[owner]
-	switch {
-	case !given && owner == s.Config.Member.Name:
-		return Location{Member: owner, Run: s.run}, nil
-	case !given:
-		return l, fmt.Errorf("the request does not say where the data of %s lies", owner)
-	}
-	return l, nil
 }
 
 // owner is who the new files belong to; nil: as found.
@@ -204,7 +187,7 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 			if b.Bytes, err = s.bring(ctx, o); err != nil {
 				return nil, err
 			}
-			b.From, b.Took = o.at.Member, time.Since(start)
+			b.From, b.Took = o.name, time.Since(start)
 		}
 		if err := s.checkCluster(o); err != nil {
 			return nil, err

@@ -26,7 +26,6 @@ type route struct {
 // owned is the data of one survivor that a route reads.
 type owned struct {
 	name  string
-	at    Location
 	place sources.Directories
 	peer  *peer
 	files []File // to be copied; none of this host's own
@@ -41,7 +40,7 @@ func (w *route) String() string {
 		if o.peer == nil {
 			from = append(from, "this host's data of "+o.name)
 		} else {
-			from = append(from, "the data of "+o.name+" on "+o.at.Member)
+			from = append(from, "the data of "+o.name+" on "+o.name)
 		}
 	}
 	if w.repository != nil {
@@ -83,22 +82,22 @@ func (s *rebuilding) routeOf(ctx context.Context, source sources.Source) (*route
 
 // find looks where an owner's data lies.
 func (s *rebuilding) find(ctx context.Context, name string) (*owned, error) {
-	at, err := s.location(name)
-	if err != nil {
-		return nil, err
-	}
-	o := &owned{name: name, at: at}
-	folder := ownerFolder(s.folder, name, at.Member, at.Run)
-	if at.Member == s.Config.Member.Name {
-		aside, err := s.asideOf(at.Run)
+	o := &owned{name: name}
+	folder := ownerFolder(s.folder, name)
+	if name == s.Config.Member.Name {
+		aside, err := s.asideOf(s.run)
 		if err != nil {
 			return nil, fmt.Errorf("this host has no data of %s: %w", name, err)
 		}
 		o.place.DataDir, o.place.WALDir, err = aside.View(folder)
 		return o, err
 	}
+	if !slices.Contains(s.owners, name) {
+		return nil, fmt.Errorf("the request does not say where the data of %s lies", name)
+	}
 	o.place.DataDir = folder
-	if o.peer, err = s.peer(ctx, at); err != nil {
+	var err error
+	if o.peer, err = s.peer(ctx, name); err != nil {
 		return nil, fmt.Errorf("the data of %s: %w", name, err)
 	}
 	if o.peer.separateLog {
@@ -144,7 +143,7 @@ func (s *rebuilding) add(w *route, o *owned, need sources.Need) error {
 		}
 	}
 	if len(wanted) > 0 || need.Log && len(need.Files(names)) == 0 {
-		return fmt.Errorf("the data of %s on %s has not what the plan needs of it: is it the data that was surveyed?", o.name, o.at.Member)
+		return fmt.Errorf("the data of %s on %s has not what the plan needs of it: is it the data that was surveyed?", o.name, o.name)
 	}
 	return nil
 }
