@@ -73,7 +73,7 @@ func (d *coordinator) hostState(ctx context.Context, h *participant) {
 		h.state.Unreachable, h.state.Answers = err.Error(), host.Answered(err)
 		return
 	}
-	h.state.Kind, h.state.DataDir, h.state.Clients, h.state.Faults = m.Kind, m.DataDir, m.Clients, m.Faults
+	h.state.Kind, h.state.DataDir, h.state.Clients, h.state.Faults = h.Kind, h.DataDir, m.Clients, m.Faults
 	h.state.Stopped, h.state.Runs = m.Stopped, m.Runs
 	if !m.Stopped && !m.Runs {
 		h.state.Unclear = m.NotStopped
@@ -124,7 +124,7 @@ func (d *coordinator) patiently(ctx context.Context, p Phase, h *participant) (e
 			if err != nil {
 				continue // who acts finds out, and reports it
 			}
-			if text := waitsFor(p, m); text != "" && ctx.Err() == nil {
+			if text := waitsFor(p, h, m); text != "" && ctx.Err() == nil {
 				d.reporter.waiting(p, fmt.Sprintf("%s: %s (%s so far)", h.Member, text, time.Since(began).Round(time.Second)))
 			}
 		}
@@ -137,7 +137,7 @@ func (d *coordinator) patiently(ctx context.Context, p Phase, h *participant) (e
 
 // waitsFor says whom the action of a phase waits for on a host; empty where nothing
 // shows it.
-func waitsFor(p Phase, m *host.Member) string {
+func waitsFor(p Phase, h *participant, m *host.Member) string {
 	switch p {
 	case PhaseQuiesce, PhaseUndoQuiesce, PhaseResume, PhaseUndoResume:
 		i := slices.IndexFunc(m.Clients, func(c host.ClientState) bool { return c.Timeout > 0 })
@@ -152,10 +152,10 @@ func waitsFor(p Phase, m *host.Member) string {
 		return text
 	case PhaseFence, PhaseUndoStop:
 		if m.NotStopped != "" {
-			return fmt.Sprintf("the member is stopping, for which it gets %s at most: %s", m.StopTimeout, m.NotStopped)
+			return fmt.Sprintf("the member is stopping, for which it gets %s at most: %s", time.Duration(h.StopTimeout), m.NotStopped)
 		}
 	case PhaseStart, PhaseUndoStart:
-		return fmt.Sprintf("the member is starting, for which it gets %s at most", m.StartTimeout)
+		return fmt.Sprintf("the member is starting, for which it gets %s at most", time.Duration(h.StartTimeout))
 	default:
 	}
 	return ""

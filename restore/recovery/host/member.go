@@ -128,10 +128,7 @@ func (h *host) sameDirectories(a *SetAside) error {
 
 // observe says how the member is.
 func (h *host) observe(ctx context.Context, _ *none, _ io.Writer) (any, error) {
-	m := h.Config.Member
-	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, Decisions: h.State.Decisions, Aside: h.State.Asides,
-		StopTimeout: time.Duration(m.StopTimeout), StartTimeout: time.Duration(m.StartTimeout)}
-	answer.Clients = h.clientStates(ctx)
+	answer := &Member{Decisions: h.State.Decisions, Aside: h.State.Asides, Clients: h.clientStates(ctx)}
 	if err := h.Controller.Stopped(ctx); err != nil {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)
 	} else {

@@ -99,9 +99,6 @@ type rebuildArguments struct {
 
 // Member is the answer of Observe.
 type Member struct {
-	Name    string          `json:"name"`
-	Kind    supervisor.Kind `json:"kind"`
-	DataDir string          `json:"data_dir"`
 	// Stopped says that it is proved that the member does not run; where it is not,
 	// NotStopped says why.
 	Stopped    bool   `json:"stopped"`
@@ -109,9 +106,6 @@ type Member struct {
 	// Runs says that a process was found; without it and without Stopped it is
 	// unknown.
 	Runs bool `json:"runs"`
-	// StopTimeout and StartTimeout are what Stop and Start may take at most.
-	StopTimeout  time.Duration `json:"stop_timeout_ns"`
-	StartTimeout time.Duration `json:"start_timeout_ns"`
 	// Decisions are the newest of each run, and the newest of all last.
 	Decisions []Decision `json:"decisions,omitempty"`
 	// Aside are the set-asides that were not undone, oldest first.
