@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks"
@@ -36,7 +37,7 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 			}
 		}
 		if len(incomplete) == 0 {
-			d.decision.Resumed = d.now()
+			d.decision.Resumed = time.Now()
 		}
 		started = d.starting.wait() // of each host that has started its clients it has ended
 		// Repositories cannot refuse one whose run was taken up, or back, by another.
@@ -204,7 +205,7 @@ func (d *coordinator) lineageRequest() TimelinesRequest {
 	dec := d.decision
 	req := TimelinesRequest{
 		NewCluster: uint64(dec.NewClusterID), Members: dec.names(), OldCluster: uint64(dec.Plan.ClusterID),
-		Reason: "recovered after the loss of its quorum, run " + d.run, Now: d.now,
+		Reason: "recovered after the loss of its quorum, run " + d.run, Now: time.Now,
 	}
 	if dec.Branch != nil {
 		req.Branch = *dec.Branch

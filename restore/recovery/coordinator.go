@@ -26,7 +26,6 @@ type coordinator struct {
 	cfg      *Config
 	reporter *reporter
 	logger   *slog.Logger
-	now      func() time.Time
 	lock     *os.File // of the cluster file; nil where nothing is changed
 
 	hosts  []*participant
@@ -40,14 +39,8 @@ type coordinator struct {
 	continued bool
 	takesBack bool // it is an undo
 
-	patience     time.Duration
-	proveTimeout time.Duration
-	lateTimeout  time.Duration
-	election     time.Duration
-	watchAfter   time.Duration
-	elected      time.Time // until when members that answer may elect a leader
-
-	starting *starts // of the new members, by this command; nil where it starts none
+	elected  time.Time // until when members that answer may elect a leader
+	starting *starts   // of the new members, by this command; nil where it starts none
 
 	mu        sync.Mutex
 	phases    []PhaseTime
@@ -63,8 +56,9 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	case lock && req.Events == nil:
 		return nil, errors.New("recover: nobody is there to confirm: Request.Events is nil")
 	}
-	d := &coordinator{id: randomHex(8), req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger, now: time.Now, patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
-		lateTimeout: cmp.Or(req.lateTimeout, serve.DefaultGrace), election: cmp.Or(req.election, electionTime), watchAfter: cmp.Or(req.watchAfter, watchAfter)}
+	req.patience, req.proveTimeout, req.lateTimeout = cmp.Or(req.patience, patience), cmp.Or(req.proveTimeout, proveTimeout), cmp.Or(req.lateTimeout, serve.DefaultGrace)
+	req.election, req.watchAfter = cmp.Or(req.election, electionTime), cmp.Or(req.watchAfter, watchAfter)
+	d := &coordinator{id: randomHex(8), req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)
 	}

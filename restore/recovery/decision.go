@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/requorum/requorum/restore"
@@ -229,27 +228,20 @@ func (d *coordinator) storeOn(ctx context.Context, hosts []*participant) error {
 		return err
 	}
 	d.epoch++
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	errs := map[string]error{}
-	for _, h := range hosts {
-		all.Go(func() {
-			_, err := act(ctx, d, PhaseDecide, h, func(ctx context.Context) (*host.Done, error) {
-				return h.client.Decide(ctx, host.Decision{Run: d.run, Epoch: d.epoch, Data: data})
-			})
-			var refused *host.RefusedError
-			switch {
-			case err == nil || ctx.Err() == nil && h.state.Dead:
-			case ctx.Err() == nil && d.decision.Proved != nil && !d.decision.Undoing && !errors.As(err, &refused):
-				h.state.Unreachable = err.Error()
-			default:
-				mu.Lock()
-				defer mu.Unlock()
-				errs[h.Member] = err
-			}
+	errs := atOnce(hosts, func(h *participant) error {
+		_, err := act(ctx, d, PhaseDecide, h, func(ctx context.Context) (*host.Done, error) {
+			return h.client.Decide(ctx, host.Decision{Run: d.run, Epoch: d.epoch, Data: data})
 		})
-	}
-	all.Wait()
+		var refused *host.RefusedError
+		switch {
+		case err == nil || ctx.Err() == nil && h.state.Dead:
+			return nil
+		case ctx.Err() == nil && d.decision.Proved != nil && !d.decision.Undoing && !errors.As(err, &refused):
+			h.state.Unreachable = err.Error()
+			return nil
+		}
+		return err
+	})
 	if len(errs) > 0 {
 		return &HostsError{Phase: PhaseDecide, Errs: errs}
 	}

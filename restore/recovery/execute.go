@@ -26,7 +26,7 @@ func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) 
 			return nil, err
 		}
 		// Since the first time a host may have been rebooted, and have started them.
-		if err := d.quiesce(ctx); err != nil {
+		if err := d.quiesce(ctx, PhaseQuiesce); err != nil {
 			return nil, err
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -49,7 +49,7 @@ func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) 
 // step is done anew on each host, or made sure of: between two commands a host may
 // have been started anew.
 func (d *coordinator) build(ctx context.Context, p *Preview) error {
-	if err := d.quiesce(ctx); err != nil {
+	if err := d.quiesce(ctx, PhaseQuiesce); err != nil {
 		return err
 	}
 	if err := d.fence(ctx, p); err != nil {
@@ -68,13 +68,12 @@ func (d *coordinator) build(ctx context.Context, p *Preview) error {
 }
 
 // quiesce stops the clients, which could write in between.
-func (d *coordinator) quiesce(ctx context.Context) error {
-	return d.each(ctx, PhaseQuiesce, d.present(), func(ctx context.Context, h *participant) (string, error) {
-		done, err := act(ctx, d, PhaseQuiesce, h, h.client.Quiesce)
+func (d *coordinator) quiesce(ctx context.Context, p Phase) error {
+	return d.each(ctx, p, d.present(), func(ctx context.Context, h *participant) (string, error) {
+		done, err := act(ctx, d, p, h, h.client.Quiesce)
 		if err != nil {
 			return "", err
 		}
-		d.warnAll(h, done.Warnings)
 		return clientWords(done.Clients), nil
 	})
 }

@@ -48,20 +48,13 @@ func (d *coordinator) states(ctx context.Context) error {
 
 // markDead is done anew once the decision is found.
 func (d *coordinator) markDead() {
+	dead := d.asked().DeclareDead
 	for _, h := range d.hosts {
 		// Where the run has been at work an undo passes by nothing but what is named
 		// now: it may be the new host of a dead member's name.
 		been := d.takesBack && d.decision != nil && slices.Contains(d.decision.Hosts, decidedHost{h.Member, true})
-		h.state.Dead = !been && slices.Contains(d.dead(), h.Member) || slices.Contains(d.req.DeclareDead, h.Member)
+		h.state.Dead = !been && slices.Contains(dead, h.Member) || slices.Contains(d.req.DeclareDead, h.Member)
 	}
-}
-
-// dead are the old members that never will start again, by what the operator says.
-func (d *coordinator) dead() []string {
-	if d.decision != nil {
-		return d.decision.Asked.DeclareDead
-	}
-	return d.req.DeclareDead
 }
 
 func (d *coordinator) hostState(ctx context.Context, h *participant) {
@@ -119,7 +112,7 @@ func (d *coordinator) patiently(ctx context.Context, p Phase, h *participant) (e
 	go func() {
 		defer close(done)
 		began := time.Now()
-		for wait := d.watchAfter; pause(ctx, wait) == nil; wait = watchEvery {
+		for wait := d.req.watchAfter; pause(ctx, wait) == nil; wait = watchEvery {
 			m, err := h.client.Member(ctx)
 			if err != nil {
 				continue // who acts finds out, and reports it

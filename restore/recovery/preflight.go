@@ -40,7 +40,7 @@ func (d *coordinator) preflight(ctx context.Context) (_ *Preview, err error) {
 		if !d.silent(p.Quorum) || !d.mayElect() {
 			break
 		}
-		d.reporter.waiting(PhasePreflight, fmt.Sprintf("members run, and none answers: they may be starting, and get %s for it", d.election))
+		d.reporter.waiting(PhasePreflight, fmt.Sprintf("members run, and none answers: they may be starting, and get %s for it", d.req.election))
 		if err := pause(ctx, electionPause); err != nil {
 			return nil, err
 		}
@@ -51,7 +51,7 @@ func (d *coordinator) preflight(ctx context.Context) (_ *Preview, err error) {
 	if err := d.askMore(ctx, p, nil); err != nil {
 		return nil, err
 	}
-	d.setRun(newRunID(d.now()), nil)
+	d.setRun(newRunID(time.Now()), nil)
 	if dec := d.newest(); dec != nil && (!dec.over() || dec.incomplete(p.Quorum)) {
 		d.setRun(dec.Run, dec)
 	}
@@ -268,8 +268,8 @@ func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {
 			add("%s is declared dead, and runs: leave it out of --declare-dead, or stop it", h.Member)
 		}
 	}
-	for _, text := range d.lacks(p) {
-		add("%s", text)
+	if clear := d.inTheClear(p); clear != "" {
+		add("the backups in %s are encrypted, and it is not said for whom the full snapshot is to be that ends a recovery: give recipients or recipients-files in the cluster file, the same as the agents'", clear)
 	}
 	if p.Findings != nil && d.asked().Source == "" {
 		if text := p.Findings.Mixed(); text != "" {
@@ -337,12 +337,12 @@ func (d *coordinator) unfenceable(p *Preview) string {
 			voters = append(voters, snapshot.Member{Name: h.Member})
 		}
 	}
-	gone := 0
+	gone, dead := 0, d.asked().DeclareDead
 	var open []string
 	for _, m := range voters {
 		h := d.host(m.Name)
 		switch {
-		case slices.Contains(d.dead(), m.Name), m.ID != 0 && slices.Contains(d.dead(), m.ID.String()):
+		case slices.Contains(dead, m.Name), m.ID != 0 && slices.Contains(dead, m.ID.String()):
 			gone++
 		case h != nil && h.state.Unreachable == "" && !h.empty && h.failed == nil:
 			gone++

@@ -139,14 +139,6 @@ type Quorum struct {
 	Answers []string `json:"answers,omitempty"` // why there was none, by member
 }
 
-// lacks says what the operator has not given that the end of a recovery needs.
-func (d *coordinator) lacks(p *Preview) (all []string) {
-	if clear := d.inTheClear(p); clear != "" {
-		all = append(all, fmt.Sprintf("the backups in %s are encrypted, and it is not said for whom the full snapshot is to be that ends a recovery: give recipients or recipients-files in the cluster file, the same as the agents'", clear))
-	}
-	return all
-}
-
 // inTheClear names a repository whose newest backup is encrypted, where nothing
 // would be that a recovery stores; empty where there is none.
 func (d *coordinator) inTheClear(p *Preview) string {
@@ -233,14 +225,14 @@ func (d *coordinator) quorum(ctx context.Context, endpoints []string) (Quorum, e
 	}
 	// Members that answer may be electing a leader: they are given time for it. One
 	// that is just ending resets connections, which looks as if it spoke otherwise.
-	cfg.CommandTimeout = min(client.DefaultCommandTimeout, d.election)
+	cfg.CommandTimeout = min(client.DefaultCommandTimeout, d.req.election)
 	_ = d.mayElect() // from now on
 	for {
 		err = d.serves(ctx, cfg, &q)
 		if err == nil || !q.Answered && !slices.ContainsFunc(reasons(err), unspoken) || !d.mayElect() {
 			break
 		}
-		d.reporter.waiting(PhasePreflight, fmt.Sprintf("members answer, and no quorum of them does: they may be electing a leader, and get %s for it", d.election))
+		d.reporter.waiting(PhasePreflight, fmt.Sprintf("members answer, and no quorum of them does: they may be electing a leader, and get %s for it", d.req.election))
 		if err := pause(ctx, electionPause); err != nil {
 			return q, err
 		}
@@ -273,7 +265,7 @@ const (
 // once in a command, whatever is asked how often.
 func (d *coordinator) mayElect() bool {
 	if d.elected.IsZero() {
-		d.elected = time.Now().Add(d.election)
+		d.elected = time.Now().Add(d.req.election)
 	}
 	return time.Now().Before(d.elected)
 }

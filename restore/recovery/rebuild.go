@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -99,7 +100,7 @@ func (d *coordinator) rebuild(ctx context.Context) error {
 			b.Image = nil
 		}
 	}
-	dec.Built, dec.BuiltAt = all, d.now()
+	dec.Built, dec.BuiltAt = all, time.Now()
 	return d.store(ctx)
 }
 

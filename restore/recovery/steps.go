@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/verify/serve"
@@ -29,15 +28,27 @@ const (
 // each carries a phase out on hosts, at the same time. What fails on one host does not
 // end it on the others. What is done gives in a few words what came out.
 func (d *coordinator) each(ctx context.Context, p Phase, hosts []*participant, do func(context.Context, *participant) (string, error)) error {
+	began := time.Now()
+	errs := atOnce(hosts, func(h *participant) error {
+		return d.timed(ctx, p, h.Member, func(ctx context.Context) (string, error) { return do(ctx, h) })
+	})
+	d.took(p, time.Since(began))
+	if len(errs) > 0 {
+		return &HostsError{Phase: p, Errs: errs}
+	}
+	return nil
+}
+
+// atOnce does something with hosts at the same time, and gives what failed, by member.
+func atOnce(hosts []*participant, do func(*participant) error) map[string]error {
 	var (
 		all  sync.WaitGroup
 		mu   sync.Mutex
 		errs = map[string]error{}
 	)
-	began := time.Now()
 	for _, h := range hosts {
 		all.Go(func() {
-			if err := d.timed(ctx, p, h.Member, func(ctx context.Context) (string, error) { return do(ctx, h) }); err != nil {
+			if err := do(h); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs[h.Member] = err
@@ -45,11 +56,7 @@ func (d *coordinator) each(ctx context.Context, p Phase, hosts []*participant, d
 		})
 	}
 	all.Wait()
-	d.took(p, time.Since(began))
-	if len(errs) > 0 {
-		return &HostsError{Phase: p, Errs: errs}
-	}
-	return nil
+	return errs
 }
 
 // timed carries a phase out on a host or, where that is empty, as a whole.
@@ -102,8 +109,8 @@ func act[T any](ctx context.Context, d *coordinator, p Phase, h *participant, do
 			return v, err
 		case away.IsZero():
 			away = time.Now()
-		case time.Since(away) > d.patience:
-			return v, fmt.Errorf("%w (asked for %s)", err, d.patience)
+		case time.Since(away) > d.req.patience:
+			return v, fmt.Errorf("%w (asked for %s)", err, d.req.patience)
 		default:
 			wait(err.Error())
 		}
@@ -214,7 +221,7 @@ func (d *coordinator) prove(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		d.decision.Proved = &proved{r, q.Revision, d.now()}
+		d.decision.Proved = &proved{r, q.Revision, time.Now()}
 		return fmt.Sprintf("a quorum after %s", r.Quorum.Round(10*time.Millisecond)), nil
 	})
 	if err != nil {
@@ -244,7 +251,7 @@ func (d *coordinator) proveLate(ctx context.Context, started error) error {
 	if err != nil {
 		return err
 	}
-	req.Grace = d.lateTimeout
+	req.Grace = d.req.lateTimeout
 	req.Waiting = func(w serve.Waiting) { d.reporter.waiting(PhaseLate, waitingWords(w)) }
 	return d.timed(ctx, PhaseLate, "", func(ctx context.Context) (string, error) {
 		if err := serve.Late(ctx, req, d.decision.Proved.Report); err != nil {
@@ -279,8 +286,8 @@ func (d *coordinator) proofRequest() (serve.Request, error) {
 	dec := d.decision
 	first := dec.first()
 	req := serve.Request{
-		ClientURLs: map[string][]string{}, ClusterID: dec.NewClusterID, Members: members(first),
-		RevisionAtLeast: first.Restore.RevisionAfter, Timeout: d.proveTimeout, Logger: d.logger,
+		ClientURLs: map[string][]string{}, ClusterID: dec.NewClusterID, Members: first.Restore.Plan.Members,
+		RevisionAtLeast: first.Restore.RevisionAfter, Timeout: d.req.proveTimeout, Logger: d.logger,
 		Started: dec.BuiltAt, Expected: anyImage(dec.Built),
 		Waiting: func(w serve.Waiting) { d.reporter.waiting(PhaseProve, waitingWords(w)) },
 	}
@@ -304,9 +311,6 @@ func anyImage(all map[string]*host.Rebuilt) *serve.Expected {
 	}
 	return nil
 }
-
-// members are those of the plan that all hosts carried out.
-func members(b *host.Rebuilt) []restore.Member { return b.Restore.Plan.Members }
 
 func waitingWords(w serve.Waiting) string {
 	var missing []string

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/host"
@@ -28,23 +28,15 @@ func (d *coordinator) surveyable() []*participant {
 // eachSurveyable does something with each host whose data can be read, and reports whether
 // that is true of any.
 func (d *coordinator) eachSurveyable(ctx context.Context, do func(context.Context, *participant) (bool, error)) (some bool, err error) {
-	var (
-		all  sync.WaitGroup
-		mu   sync.Mutex
-		errs = map[string]error{}
-	)
-	for _, h := range d.surveyable() {
-		all.Go(func() {
-			is, err := do(ctx, h)
-			mu.Lock()
-			defer mu.Unlock()
-			some = some || is
-			if err != nil {
-				errs[h.Member] = err
-			}
-		})
-	}
-	all.Wait()
+	var found atomic.Bool
+	errs := atOnce(d.surveyable(), func(h *participant) error {
+		is, err := do(ctx, h)
+		if is {
+			found.Store(true)
+		}
+		return err
+	})
+	some = found.Load()
 	for name, err := range errs {
 		switch h := d.host(name); {
 		case d.startedMeanwhile(ctx, h, err):
@@ -120,12 +112,8 @@ func (d *coordinator) fetch(ctx context.Context, h *participant) (bool, error) {
 	if sum == "" {
 		return true, nil
 	}
-	d.reporter.begin(PhaseSurvey, h.Member)
-	began := time.Now()
 	path := filepath.Join(d.folder, h.Member+".summary")
-	err = d.download(ctx, h, path)
-	d.reporter.end(PhaseSurvey, h.Member, "", time.Since(began), err)
-	if err != nil {
+	if err := d.timed(ctx, PhaseSurvey, h.Member, func(ctx context.Context) (string, error) { return "", d.download(ctx, h, path) }); err != nil {
 		return false, err
 	}
 	h.summary, h.read = path, sum
@@ -189,7 +177,7 @@ func (d *coordinator) findings(ctx context.Context, repos *Repositories) (*sourc
 			req.Summaries = append(req.Summaries, sources.Summary{Name: h.Member, Open: func() (io.ReadCloser, error) { return os.Open(h.summary) }})
 		}
 	}
-	f := &sources.Findings{Taken: d.now(), Survivors: []sources.Remains{}, Archives: []sources.Archive{}, Relations: []sources.Relation{}}
+	f := &sources.Findings{Taken: time.Now(), Survivors: []sources.Remains{}, Archives: []sources.Archive{}, Relations: []sources.Relation{}}
 	if len(req.Summaries)+len(req.Repos) > 0 {
 		began := time.Now()
 		d.reporter.begin(PhaseSurvey, "")

@@ -132,7 +132,7 @@ func (d *coordinator) written(ctx context.Context) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !q.Serves && !proved && d.decision.Built != nil && d.now().Sub(d.decision.BuiltAt) > longAgo:
+	case !q.Serves && !proved && d.decision.Built != nil && time.Now().Sub(d.decision.BuiltAt) > longAgo:
 		return fmt.Sprintf("the new members were built at %s, and cannot be asked now whether they have served since: what they have taken is set aside with their data, and missing in the old cluster", d.decision.BuiltAt.Format(time.DateTime)), nil
 	case !q.Serves && !proved:
 		return "", nil
@@ -158,7 +158,7 @@ func (d *coordinator) grown(q Quorum) error {
 	own := func(id snapshot.ID, name string) bool { return slices.Contains(d.decision.names(), name) }
 	if first := d.decision.first(); first != nil {
 		own = func(id snapshot.ID, _ string) bool {
-			return slices.ContainsFunc(members(first), func(m restore.Member) bool { return m.ID == id })
+			return slices.ContainsFunc(first.Restore.Plan.Members, func(m restore.Member) bool { return m.ID == id })
 		}
 	}
 	var added []string
@@ -191,13 +191,7 @@ func (d *coordinator) putBack(ctx context.Context) (*UndoReport, error) {
 		}
 	}
 	if len(asides) > 0 { // else no new member can serve clients
-		if err := d.each(ctx, PhaseUndoQuiesce, d.present(), func(ctx context.Context, h *participant) (string, error) {
-			done, err := act(ctx, d, PhaseUndoQuiesce, h, h.client.Quiesce)
-			if err != nil {
-				return "", err
-			}
-			return clientWords(done.Clients), nil
-		}); err != nil {
+		if err := d.quiesce(ctx, PhaseUndoQuiesce); err != nil {
 			return nil, err
 		}
 	}
