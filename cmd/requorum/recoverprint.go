@@ -530,10 +530,6 @@ func (g *globals) printRescued(r *recovery.Report) error {
 	}
 	g.printLineage(r.Lineage)
 	for _, s := range r.Snapshots {
-		if s.Error != "" {
-			g.printf("%s: no full snapshot was taken: %s\n", s.Repository, s.Error)
-			continue
-		}
 		g.printf("%s: full snapshot %s\n", s.Repository, s.Backup)
 	}
 	g.printTimes(r)

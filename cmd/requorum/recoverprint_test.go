@@ -130,7 +130,7 @@ func TestPrintRescued(t *testing.T) {
 		Phases:     []recovery.PhaseTime{{Phase: recovery.PhaseRebuild, Took: 3 * time.Second}},
 		RTO:        12 * time.Second,
 		Lineage:    []recovery.TimelinesDone{{Repository: "file:///r", Timeline: repository.TimelineID{ClusterID: 2, N: 1}, Superseded: []repository.TimelineID{old}}, {Repository: "s3://b", Failed: "no route"}},
-		Snapshots:  []recovery.Stored{{Repository: "file:///r", Backup: "20260102T000000Z-abcdef"}, {Repository: "s3://b", Error: "no route"}},
+		Snapshots:  []recovery.Stored{{Repository: "file:///r", Backup: "20260102T000000Z-abcdef"}},
 		Incomplete: []string{"s3://b could not be written"}, Next: []string{"change --initial-cluster in the units"},
 	}
 	text := printed(t, func(g *globals) error { return g.printRescued(r) })

@@ -112,7 +112,7 @@ func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, er
 	}()
 	for _, u := range d.cfg.Repositories {
 		name := place.Name(u)
-		if slices.ContainsFunc(stored, func(s Stored) bool { return place.Name(s.Repository) == name && s.Error == "" }) {
+		if slices.ContainsFunc(stored, func(s Stored) bool { return place.Name(s.Repository) == name }) {
 			continue
 		}
 		s, err := place.Open(ctx, u, sinks.Options{Retry: sinks.Retry{For: repositoryPatience, Logger: d.logger}})

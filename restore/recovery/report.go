@@ -81,7 +81,6 @@ type PhaseTime struct {
 type Stored struct {
 	Repository string `json:"repository"`
 	Backup     string `json:"backup,omitempty"`
-	Error      string `json:"error,omitempty"`
 }
 
 // UndoReport is what an undo did. Its JSON form is stable.
