@@ -76,8 +76,7 @@ func (d *coordinator) compareWith(s *sources.Source) map[string][]string {
 	}
 	var near, far []string // hosts
 	for _, h := range d.getting() {
-		own := slices.ContainsFunc(append([]sources.Source{*s}, s.Others...), func(way sources.Source) bool {
-			way.Others = nil
+		own := slices.ContainsFunc(s.Ways(), func(way sources.Source) bool {
 			return slices.Equal(owners(&way), []string{h.Member})
 		})
 		if own {

@@ -165,7 +165,7 @@ func (p *Preview) passphrase() string {
 			return slices.ContainsFunc(a.Fulls, func(f sources.Full) bool { return f.ID == backup && f.Passphrase })
 		})
 	}
-	for _, way := range append([]sources.Source{*c.Source}, c.Source.Others...) {
+	for _, way := range c.Source.Ways() {
 		if !takes(way.Base.Backup) {
 			return ""
 		}

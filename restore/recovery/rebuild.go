@@ -22,7 +22,7 @@ func owners(s *sources.Source) (all []string) {
 			all = append(all, name)
 		}
 	}
-	for _, way := range append([]sources.Source{*s}, s.Others...) {
+	for _, way := range s.Ways() {
 		add(way.Base.Owner)
 		for _, p := range way.Log {
 			add(p.Owner)

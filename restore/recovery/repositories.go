@@ -112,20 +112,19 @@ func codecOf(c *Config) (codec.Options, error) {
 	return o, nil
 }
 
-// routes are those to the chosen state, each without others: a host may go any of them.
-func (p *Preview) routes() (all []sources.Source) {
-	if p.Plan == nil || p.Plan.Candidate(p.Plan.Chosen) == nil {
+// routes are those to the chosen state: a host may go any of them.
+func (p *Preview) routes() []sources.Source {
+	if p.Plan == nil {
 		return nil
 	}
-	source := p.Plan.Candidate(p.Plan.Chosen).Source
-	if source == nil {
+	c := p.Plan.Candidate(p.Plan.Chosen)
+	switch {
+	case c == nil || c.Source == nil:
 		return nil
+	case p.Plan.Named:
+		return c.Source.Ways()[:1]
 	}
-	all = []sources.Source{*source}
-	if !p.Plan.Named {
-		all = append(all, source.Others...)
-	}
-	return all
+	return c.Source.Ways()
 }
 
 // storedOf is what a way reads of repositories.

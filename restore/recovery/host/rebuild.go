@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -124,16 +123,6 @@ func names(initialCluster, member string) bool {
 		}
 	}
 	return false
-}
-
-// routes are the source, then its alternatives.
-func (s *rebuilding) routes() []sources.Source {
-	all := append([]sources.Source{s.plan.Source}, s.plan.Source.Others...)
-	for i := range all {
-		all[i].Others = nil
-		all[i].Log = slices.Clone(all[i].Log)
-	}
-	return all
 }
 
 // owner is who the new files belong to; nil: as found.

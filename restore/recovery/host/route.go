@@ -186,7 +186,7 @@ func logDir(p sources.Directories) string {
 func (s *rebuilding) order(ctx context.Context) ([]*route, error) {
 	var near, far []*route
 	var why []error
-	for _, source := range s.routes() {
+	for _, source := range s.plan.Source.Ways() {
 		w, err := s.routeOf(ctx, source)
 		switch {
 		case err != nil:

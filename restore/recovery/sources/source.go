@@ -213,6 +213,13 @@ func (p *Plan) NameOf(way *Source) string {
 	return way.name()
 }
 
+// Ways are the source and its others, each without others.
+func (s *Source) Ways() []Source {
+	all := append([]Source{*s}, s.Others...)
+	all[0].Others = nil
+	return all
+}
+
 // Unguarded reports whether it begins from a member's database. That has no checksums,
 // as a backup and logs have: damage inside a value shows only beside another one.
 func (s *Source) Unguarded() bool { return s.Base.Path != "" }
