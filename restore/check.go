@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -341,9 +342,12 @@ func fileSystems(needs map[string]int64) ([]FileSystem, error) {
 		}
 		i := slices.IndexFunc(out, func(f FileSystem) bool { return f.Device == dev })
 		if i < 0 {
-			free, err := freeBytes(at)
+			free, known, err := safedir.Free(at)
 			if err != nil {
 				return nil, err
+			}
+			if !known {
+				free = math.MaxInt64
 			}
 			out = append(out, FileSystem{Path: path, Device: dev, Free: free})
 			i = len(out) - 1

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // TestCloneSharesBlocks: on a file system that can, the second and third member
@@ -13,7 +15,7 @@ import (
 func TestCloneSharesBlocks(t *testing.T) {
 	dir := mountDisk(t, filepath.Join(t.TempDir(), "disk"), 400<<20, "mkfs.xfs")
 	image := open(t, makeDB(t, dbOptions{keys: 30000, valueSize: 1000, clusterVersion: "3.5.0"}))
-	before, err := freeBytes(dir)
+	before, _, err := safedir.Free(dir)
 	require.NoError(t, err)
 	req := three(image, dir)
 	res := execute(t, req, ExecOptions{})
@@ -23,7 +25,7 @@ func TestCloneSharesBlocks(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.Truncate(db, info.Size()))
 	}
-	after, err := freeBytes(dir)
+	after, _, err := safedir.Free(dir)
 	require.NoError(t, err)
 	if used, most := before-after, image.Size()*3/2+3*walBytes(); used > most {
 		t.Errorf("three members of %d bytes use %d, want at most %d", image.Size(), used, most)

@@ -10,8 +10,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/requorum/requorum/store/safedir"
 )
 
 // clone makes dst a copy of src that shares its blocks; false where the file
@@ -28,25 +26,6 @@ func logInUse(f *os.File) (bool, error) {
 		return false, err
 	}
 	return lock.Type != unix.F_UNLCK, nil
-}
-
-// freeBytes is what an ordinary user may still write to the file system.
-func freeBytes(path string) (free int64, err error) {
-	dir, err := safedir.OpenDir(path)
-	if err != nil {
-		return 0, err
-	}
-	defer dir.Close() //nolint:errcheck // it was only read
-	f, err := dir.File()
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close() //nolint:errcheck // nothing is buffered
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return 0, &os.PathError{Op: "statfs", Path: path, Err: err}
-	}
-	return int64(st.Bavail) * st.Bsize, nil
 }
 
 const selinuxName = "security.selinux"

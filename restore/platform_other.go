@@ -4,7 +4,6 @@ package restore
 
 import (
 	"io/fs"
-	"math"
 	"os"
 )
 
@@ -14,8 +13,6 @@ import (
 func clone(*os.File, *os.File) bool { return false }
 
 func logInUse(*os.File) (bool, error) { return false, nil }
-
-func freeBytes(string) (int64, error) { return math.MaxInt64, nil }
 
 func ownerOf(fs.FileInfo) *Owner { return nil }
 
