@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
@@ -410,12 +411,7 @@ type Result struct {
 
 // MemberResult is one member that was built.
 type MemberResult struct {
-	Name     string      `json:"name"`
-	ID       snapshot.ID `json:"id"`
-	DataDir  string      `json:"data_dir"`
-	WALDir   string      `json:"wal_dir,omitempty"`
-	PeerURLs []string    `json:"peer_urls"`
-	Learner  bool        `json:"learner,omitempty"`
+	Member
 	// SetAside is where the content of existing directories went.
 	SetAside []string `json:"set_aside,omitempty"`
 	// Flags start this member with etcd, beside its listen addresses,
@@ -445,10 +441,7 @@ func newResult(p *Plan, targets []*target) *Result {
 		r.RevisionAfter = p.Bump.NewRevision
 	}
 	for _, t := range targets {
-		r.Members = append(r.Members, MemberResult{
-			Name: t.Name, ID: t.ID, DataDir: t.DataDir, WALDir: t.WALDir, PeerURLs: t.PeerURLs, Learner: t.Learner,
-			SetAside: t.aside, Flags: startFlags(p, t.Member),
-		})
+		r.Members = append(r.Members, MemberResult{Member: t.Member, SetAside: t.aside, Flags: startFlags(p, t.Member)})
 	}
 	return r
 }
@@ -458,15 +451,8 @@ func startFlags(p *Plan, m Member) []string {
 	if m.WALDir != "" {
 		flags = append(flags, "--wal-dir="+m.WALDir)
 	}
-	urls := ""
-	for i, u := range m.PeerURLs {
-		if i > 0 {
-			urls += ","
-		}
-		urls += u
-	}
 	return append(flags,
-		"--initial-advertise-peer-urls="+urls,
+		"--initial-advertise-peer-urls="+strings.Join(m.PeerURLs, ","),
 		"--initial-cluster="+p.InitialCluster(),
 		"--initial-cluster-token="+p.ClusterToken,
 		"--initial-cluster-state=existing")
