@@ -232,9 +232,5 @@ func (s *bundled) remember(p pid) error {
 	if err != nil {
 		return err
 	}
-	tmp := s.pidFile + ".tmp"
-	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, s.pidFile)
+	return safedir.Replace(s.pidFile, append(data, '\n'))
 }
