@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,15 +40,17 @@ func CheckFileIdle(path string) error {
 	return err
 }
 
+// LogDir is where a member's log lies: in its separate WAL directory or, where that is
+// empty, in its data directory.
+func LogDir(dataDir, walDir string) string {
+	return cmp.Or(walDir, filepath.Join(dataDir, "member", "wal"))
+}
+
 // CheckMemberIdle fails with ErrInUse while an etcd runs on a data directory or
 // on its separate WAL directory, empty where it has none: a copy would mix two
 // moments. It opens files read-only and changes nothing.
 func CheckMemberIdle(dataDir, walDir string) error {
-	member := filepath.Join(dataDir, "member")
-	if walDir == "" {
-		walDir = filepath.Join(member, "wal")
-	}
-	return checkStopped(member, walDir)
+	return checkStopped(filepath.Join(dataDir, "member"), LogDir(dataDir, walDir))
 }
 
 // checkStopped fails with ErrInUse while an etcd has a member's database or

@@ -37,11 +37,7 @@ func (h *host) mayStart(ctx context.Context) (warnings []string, err error) {
 // cluster is the one whose member the directories are of, as their log says.
 func (h *host) cluster() (snapshot.ID, error) {
 	m := h.Config.Member
-	dir := m.WALDir
-	if dir == "" {
-		dir = filepath.Join(m.DataDir, "member", "wal")
-	}
-	log, err := walfile.Open(dir)
+	log, err := walfile.Open(restore.LogDir(m.DataDir, m.WALDir))
 	if err != nil {
 		return 0, fmt.Errorf("which cluster the data in %s is of cannot be read: %w", m.DataDir, err)
 	}

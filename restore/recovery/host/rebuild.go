@@ -250,7 +250,7 @@ func (s *rebuilding) checkCluster(o *owned) error {
 	if !o.log {
 		return nil
 	}
-	log, err := walfile.Open(logDir(o.place))
+	log, err := walfile.Open(restore.LogDir(o.place.DataDir, o.place.WALDir))
 	if err != nil {
 		return fmt.Errorf("the data of %s: %w", o.name, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/store/safedir"
 )
@@ -153,7 +154,7 @@ func (s *rebuilding) addOwn(w *route, o *owned, need sources.Need) error {
 	if need.Base {
 		paths = append(paths, filepath.Join(o.place.DataDir, "member", "snap", need.File))
 	} else {
-		dir := logDir(o.place)
+		dir := restore.LogDir(o.place.DataDir, o.place.WALDir)
 		names, err := safedir.Names(dir)
 		if err != nil {
 			return fmt.Errorf("this host's data of %s: %w", o.name, err)
@@ -172,13 +173,6 @@ func (s *rebuilding) addOwn(w *route, o *owned, need sources.Need) error {
 		}
 	}
 	return nil
-}
-
-func logDir(p sources.Directories) string {
-	if p.WALDir != "" {
-		return p.WALDir
-	}
-	return filepath.Join(p.DataDir, "member", "wal")
 }
 
 // order gives the ways that there are, the best first. Where there is none, the

@@ -33,6 +33,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -209,12 +210,7 @@ type Survivor struct {
 	WALDir  string // empty where the log is in the data directory
 }
 
-func (s Survivor) logDir() string {
-	if s.WALDir != "" {
-		return s.WALDir
-	}
-	return filepath.Join(s.DataDir, "member", "wal")
-}
+func (s Survivor) logDir() string { return restore.LogDir(s.DataDir, s.WALDir) }
 
 func (s Survivor) snapDir() string { return filepath.Join(s.DataDir, "member", "snap") }
 
