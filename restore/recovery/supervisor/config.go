@@ -235,14 +235,8 @@ func (s *Setup) Faults(at string, places *yamlfile.Places) (all []ConfigFault) {
 			add(k.key, "%w: give it here, or in defaults for all hosts", errMissing)
 		}
 	}
-	for _, k := range []struct{ key, path string }{
-		{"data-dir", m.DataDir}, {"wal-dir", m.WALDir}, {"state-dir", s.StateDir},
-		{"store.log-file", m.Store.LogFile}, {"static-pod.manifest", m.StaticPod.Manifest}, {"static-pod.aside-dir", m.StaticPod.AsideDir},
-	} {
-		if k.path != "" && !filepath.IsAbs(k.path) {
-			add(k.key, "%s is relative, and would mean another file in another folder: write the whole path", k.path)
-		}
-	}
+	all = append(all, relative(at, [][2]string{{"data-dir", m.DataDir}, {"wal-dir", m.WALDir}, {"state-dir", s.StateDir}, {"store.log-file", m.Store.LogFile}})...)
+	all = append(all, alikeFaults(at, places, "member", m.Kind, m.StaticPod, m.StopTimeout, m.StartTimeout)...)
 	if m.DataDir == "/" {
 		add("data-dir", "/ is no data directory")
 	}
@@ -252,23 +246,39 @@ func (s *Setup) Faults(at string, places *yamlfile.Places) (all []ConfigFault) {
 	if m.Owner != "" && strings.Count(m.Owner, ":") != 1 {
 		add("owner", "%q: want user:group, such as etcd:etcd", m.Owner)
 	}
-	for _, kind := range kinds {
-		if kind != m.Kind && places.Given(at+string(kind)) {
-			add(string(kind), "is for kind %s, and the member is of kind %s: remove it", kind, m.Kind)
+	if strings.HasPrefix(s.Run, "-") || strings.HasPrefix(s.Requorum, "-") || strings.ContainsAny(s.Requorum, " \t\n") {
+		add("run", "%q and requorum %q: want a command, such as ssh root@10.0.0.1, and a program", s.Run, s.Requorum)
+	}
+	return slices.Concat(all, m.kindFaults(at), s.clientFaults(at, places))
+}
+
+// alikeFaults are those of the keys that a member and a client have alike.
+func alikeFaults(at string, places *yamlfile.Places, what string, kind Kind, pod StaticPodMember, stop, start yamlfile.Duration) []ConfigFault {
+	all := relative(at, [][2]string{{"static-pod.manifest", pod.Manifest}, {"static-pod.aside-dir", pod.AsideDir}})
+	for _, other := range kinds {
+		if other != kind && places.Given(at+string(other)) {
+			all = append(all, ConfigFault{at + string(other), fmt.Errorf("is for kind %s, and the %s is of kind %s: remove it", other, what, kind)})
 		}
 	}
 	for _, k := range []struct {
 		key   string
 		value yamlfile.Duration
-	}{{"stop-timeout", m.StopTimeout}, {"start-timeout", m.StartTimeout}} {
+	}{{"stop-timeout", stop}, {"start-timeout", start}} {
 		if k.value < 0 || places.Given(at+k.key) && k.value == 0 {
-			add(k.key, "want a time to wait, such as 3m")
+			all = append(all, ConfigFault{at + k.key, errors.New("want a time to wait, such as 3m")})
 		}
 	}
-	if strings.HasPrefix(s.Run, "-") || strings.HasPrefix(s.Requorum, "-") || strings.ContainsAny(s.Requorum, " \t\n") {
-		add("run", "%q and requorum %q: want a command, such as ssh root@10.0.0.1, and a program", s.Run, s.Requorum)
+	return all
+}
+
+// relative are the faults of keys and their paths.
+func relative(at string, paths [][2]string) (all []ConfigFault) {
+	for _, k := range paths {
+		if k[1] != "" && !filepath.IsAbs(k[1]) {
+			all = append(all, ConfigFault{at + k[0], fmt.Errorf("%s is relative, and would mean another file in another folder: write the whole path", k[1])})
+		}
 	}
-	return slices.Concat(all, m.kindFaults(at), s.clientFaults(at, places))
+	return all
 }
 
 func (m MemberConfig) kindFaults(at string) []ConfigFault {
@@ -317,26 +327,9 @@ func (s *Setup) clientFaults(at string, places *yamlfile.Places) (all []ConfigFa
 			add("name", "%q stands there twice: each client needs a name of its own", cl.Name)
 		}
 		names[cl.Name] = true
-		for _, kind := range kinds {
-			if kind != cl.Kind && places.Given(at+string(kind)) {
-				add(string(kind), "is for kind %s, and the client is of kind %s: remove it", kind, cl.Kind)
-			}
-		}
-		for _, k := range []struct {
-			key   string
-			value yamlfile.Duration
-		}{{"stop-timeout", cl.StopTimeout}, {"start-timeout", cl.StartTimeout}} {
-			if k.value < 0 || k.value == 0 && places.Given(at+k.key) {
-				add(k.key, "want a time to wait, such as 3m")
-			}
-		}
+		all = append(all, alikeFaults(at, places, "client", cl.Kind, cl.StaticPod, cl.StopTimeout, cl.StartTimeout)...)
 		if strings.ContainsAny(cl.Process, "/ ") {
 			add("process", "%q: want the program's name alone, such as kube-apiserver", cl.Process)
-		}
-		for _, k := range []struct{ key, path string }{{"static-pod.manifest", cl.StaticPod.Manifest}, {"static-pod.aside-dir", cl.StaticPod.AsideDir}} {
-			if k.path != "" && !filepath.IsAbs(k.path) {
-				add(k.key, "%s is relative, and would mean another file in another folder: write the whole path", k.path)
-			}
 		}
 		if m := cl.StaticPod.Manifest; m != "" && manifests[m] {
 			add("static-pod.manifest", "%s is the member's, or another client's", m)
@@ -365,21 +358,9 @@ func (s *Setup) deriveClients() {
 	d := DefaultSetup().MemberConfig
 	for i := range s.Clients {
 		cl := &s.Clients[i]
-		if cl.StopTimeout == 0 {
-			cl.StopTimeout = d.StopTimeout
-		}
-		if cl.StartTimeout == 0 {
-			cl.StartTimeout = d.StartTimeout
-		}
-		if cl.Systemd.Systemctl == "" {
-			cl.Systemd.Systemctl = d.Systemd.Systemctl
-		}
-		if cl.StaticPod.Crictl == "" {
-			cl.StaticPod.Crictl = d.StaticPod.Crictl
-		}
-		if cl.StaticPod.Container == "" {
-			cl.StaticPod.Container = cl.Process // kubeadm's manifests call it so
-		}
+		defaults := ClientConfig{StopTimeout: d.StopTimeout, StartTimeout: d.StartTimeout, Systemd: d.Systemd, StaticPod: d.StaticPod}
+		defaults.StaticPod.Container = cl.Process // kubeadm's manifests call it so
+		fill(reflect.ValueOf(cl).Elem(), reflect.ValueOf(defaults))
 		cl.StaticPod.deriveAside()
 	}
 }
