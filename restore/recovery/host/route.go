@@ -109,18 +109,17 @@ func (s *rebuilding) find(ctx context.Context, name string) (*owned, error) {
 
 // add adds what is needed to what is to be copied, and to the sums.
 func (s *rebuilding) add(w *route, o *owned, need sources.Need) error {
-	o.log = o.log || need.Log
+	o.log = o.log || need.File == ""
 	if o.peer == nil {
 		return s.addOwn(w, o, need)
 	}
-	base := "member/snap/" + need.File
 	logs := "member/wal/"
 	if o.peer.separateLog {
 		logs = "wal/"
 	}
 	var names []string
 	for _, f := range o.peer.files {
-		if name, is := strings.CutPrefix(f.Name, logs); is && need.Log {
+		if name, is := strings.CutPrefix(f.Name, logs); is {
 			names = append(names, name)
 		}
 	}
@@ -128,22 +127,22 @@ func (s *rebuilding) add(w *route, o *owned, need sources.Need) error {
 	for _, name := range need.Files(names) {
 		wanted[logs+name] = true
 	}
-	if need.Base {
-		wanted[base] = true
+	if need.File != "" {
+		wanted["member/snap/"+need.File] = true
 	}
 	for _, f := range o.peer.files {
 		if !wanted[f.Name] {
 			continue
 		}
 		delete(wanted, f.Name)
-		if need.Base {
+		if need.File != "" {
 			w.base = f.Size
 		}
 		if !slices.ContainsFunc(o.files, func(g File) bool { return g.Name == f.Name }) {
 			o.files, o.bytes = append(o.files, f), o.bytes+f.Size
 		}
 	}
-	if len(wanted) > 0 || need.Log && len(need.Files(names)) == 0 {
+	if len(wanted) > 0 || need.File == "" && len(need.Files(names)) == 0 {
 		return fmt.Errorf("the data of %s on %s has not what the plan needs of it: is it the data that was surveyed?", o.name, o.name)
 	}
 	return nil
@@ -151,7 +150,7 @@ func (s *rebuilding) add(w *route, o *owned, need sources.Need) error {
 
 func (s *rebuilding) addOwn(w *route, o *owned, need sources.Need) error {
 	var paths []string
-	if need.Base {
+	if need.File != "" {
 		paths = append(paths, filepath.Join(o.place.DataDir, "member", "snap", need.File))
 	} else {
 		dir := restore.LogDir(o.place.DataDir, o.place.WALDir)
@@ -168,7 +167,7 @@ func (s *rebuilding) addOwn(w *route, o *owned, need sources.Need) error {
 		if err != nil {
 			return fmt.Errorf("this host's data of %s: %w", o.name, err)
 		}
-		if o.bytes += info.Size(); need.Base {
+		if o.bytes += info.Size(); need.File != "" {
 			w.base = info.Size()
 		}
 	}

@@ -41,9 +41,9 @@ func (m *leftoverCase) needed(t *testing.T) {
 	late := cutIntoFiles(t, m.late)
 	s := m.source(Piece{Owner: "m1", First: m.begin + 1, Last: m.oldEnd}, Piece{Owner: "m2", First: m.oldEnd + 1, Last: m.end})
 	want := []Need{
-		{Owner: "m1", Base: true, File: "db"},
-		{Owner: "m1", Log: true, First: m.begin, Last: m.oldEnd},
-		{Owner: "m2", Log: true, First: m.oldEnd, Last: m.end},
+		{Owner: "m1", File: "db"},
+		{Owner: "m1", First: m.begin},
+		{Owner: "m2", First: m.oldEnd},
 	}
 	got := Needed(s)
 	if len(got) != len(want) {

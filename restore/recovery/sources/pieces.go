@@ -178,18 +178,14 @@ func baseOf(h *walreplay.History, id string) *walreplay.Base {
 	return nil
 }
 
-// Need is a part of a survivor's data that a source is made of. Either Base or
-// Log is set.
+// Need is a part of a survivor's data that a source is made of: the database
+// member/snap/File or, where that is empty, the log from the entry First on. That is the one
+// where a piece meets what comes before it; a log that begins right behind it will do where
+// the database before it is the owner's own.
 type Need struct {
 	Owner string
-	// Base needs the file member/snap/File.
-	Base bool
-	File string
-	// Log needs the entries First to Last. The first is the one where the piece
-	// meets what comes before it; a log that begins right behind that will do where
-	// the database before it is the owner's own.
-	Log         bool
-	First, Last uint64
+	File  string
+	First uint64
 }
 
 // Needed is what has to be at hand of survivors' data, in the order of its use.
@@ -197,7 +193,7 @@ type Need struct {
 func Needed(s Source) []Need {
 	var all []Need
 	if s.Base.Path != "" {
-		all = append(all, Need{Owner: s.Base.Owner, Base: true, File: filepath.Base(s.Base.Path)})
+		all = append(all, Need{Owner: s.Base.Owner, File: filepath.Base(s.Base.Path)})
 	}
 	for _, piece := range s.Log {
 		if _, archived := TimelineOf(piece.Owner); archived {
@@ -207,7 +203,7 @@ func Needed(s Source) []Need {
 		if first > 1 && first != s.Base.Index {
 			first-- // where it meets what comes before
 		}
-		all = append(all, Need{Owner: piece.Owner, Log: true, First: first, Last: piece.Last})
+		all = append(all, Need{Owner: piece.Owner, First: first})
 	}
 	return all
 }
@@ -216,7 +212,7 @@ func Needed(s Source) []Need {
 // their order: from the one that holds First to the last there is, for later
 // records overwrite earlier ones.
 func (n Need) Files(names []string) []string {
-	if !n.Log {
+	if n.File != "" {
 		return nil
 	}
 	return walfile.From(names, n.First)

@@ -137,7 +137,7 @@ func bring(t *testing.T, s Source, survivors ...Survivor) map[string]Directories
 			if from.Name != n.Owner {
 				continue
 			}
-			if n.Base {
+			if n.File != "" {
 				copyFile(t, from.DataDir, place.DataDir, filepath.Join("member", "snap", n.File))
 				continue
 			}
