@@ -45,12 +45,11 @@ type decision struct {
 	Members []sources.NewMember `json:"members,omitempty"`
 	Left    []string            `json:"left,omitempty"`
 
-	PlanID         string              `json:"plan_id,omitempty"`
-	ClusterToken   string              `json:"cluster_token"`
-	InitialCluster string              `json:"initial_cluster,omitempty"`
-	NewClusterID   snapshot.ID         `json:"new_cluster_id,omitzero"`
-	Bump           restore.BumpRequest `json:"bump"`
-	Branch         *repository.Branch  `json:"branch,omitempty"`
+	PlanID       string              `json:"plan_id,omitempty"`
+	ClusterToken string              `json:"cluster_token"`
+	NewClusterID snapshot.ID         `json:"new_cluster_id,omitzero"`
+	Bump         restore.BumpRequest `json:"bump"`
+	Branch       *repository.Branch  `json:"branch,omitempty"`
 
 	// Built is what all hosts came to, which is the same, by member. From then on, which
 	// is BuiltAt, new members are started, and old ones are not looked after any more.
@@ -279,6 +278,9 @@ func (d *decision) names() []string {
 	}
 	return all
 }
+
+// initialCluster is etcd's flag for the new members.
+func (d *decision) initialCluster() string { return sources.InitialCluster(d.Members) }
 
 // clientURLs are all of the new members.
 func (d *decision) clientURLs() []string {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
@@ -31,18 +30,11 @@ func owners(s *sources.Source) (all []string) {
 	return all
 }
 
-// identify computes what the members decide: the initial cluster, and the cluster's ID.
-func (d *decision) identify() (err error) {
-	d.InitialCluster = sources.InitialCluster(d.Members)
-	d.NewClusterID, err = restore.ClusterID(d.InitialCluster, d.ClusterToken)
-	return err
-}
-
 // rebuildPlan is what every host builds.
 func (d *decision) rebuildPlan() host.RebuildPlan {
 	p := host.RebuildPlan{
 		ID: d.PlanID, Old: d.Plan.ClusterID, New: d.NewClusterID, Source: *d.candidate().Source, Target: d.Asked.Target,
-		InitialCluster: d.InitialCluster, ClusterToken: d.ClusterToken, Learners: d.learners(),
+		InitialCluster: d.initialCluster(), ClusterToken: d.ClusterToken, Learners: d.learners(),
 		Bump: d.Bump, Replay: d.Asked.Replay,
 	}
 	if d.Plan.Named { // then it is that one, and none beside it

@@ -117,7 +117,7 @@ func (d *coordinator) report() *Report {
 	first := dec.first()
 	r := &Report{
 		Cluster: d.cfg.Cluster, Run: d.run, Continued: d.continued, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
-		OldClusterID: dec.Plan.ClusterID, NewClusterID: dec.NewClusterID, InitialCluster: dec.InitialCluster, Members: dec.Members,
+		OldClusterID: dec.Plan.ClusterID, NewClusterID: dec.NewClusterID, InitialCluster: dec.initialCluster(), Members: dec.Members,
 		RevisionBefore: first.Revision, RevisionAfter: first.Restore.RevisionAfter,
 		Proof: dec.Proved.Report, Phases: d.phases, Began: dec.Began, Incomplete: dec.Incomplete,
 		RTO: max(0, dec.Proved.At.Sub(dec.Began)), Lineage: d.timelines, Snapshots: dec.Snapshots,

@@ -173,7 +173,8 @@ func (d *coordinator) decide(p *Preview, typed bool) error {
 	if len(p.Members) > 0 {
 		branch := BranchOf(p.Plan, p.Findings)
 		out.Branch = &branch
-		if err := out.identify(); err != nil {
+		var err error
+		if out.NewClusterID, err = restore.ClusterID(out.initialCluster(), out.ClusterToken); err != nil {
 			return err
 		}
 		if old == nil || old.PlanID == "" || !sameEnd(old, out) {

@@ -103,8 +103,7 @@ func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
-	done := &Done{Aside: new(known.Aside), Kept: kept}
-	return done, h.State.undone(a.Run)
+	return &Done{Kept: kept}, h.State.undone(a.Run)
 }
 
 // asideOf is what a run set aside whole, in the member's directories.

@@ -129,7 +129,7 @@ type SetAside struct {
 
 // Done is the answer of an action.
 type Done struct {
-	// Aside is what was set aside, of SetAside; of Undo, what was put back.
+	// Aside is what was set aside, of SetAside.
 	Aside *restore.Aside `json:"aside,omitempty"`
 	// Kept is where went what an undo found in the old data's place.
 	Kept []string `json:"kept,omitempty"`
@@ -248,7 +248,6 @@ type ReplaySettings struct {
 // Rebuilt is the answer of Rebuild: what was built. All but Way, Brought and Phases
 // has to be equal on all hosts.
 type Rebuilt struct {
-	PlanID string `json:"plan_id"`
 	// Recipe is nil where nothing had to be replayed.
 	Recipe  *walreplay.Recipe   `json:"recipe,omitempty"`
 	Restore *restore.Result     `json:"restore"`
@@ -393,8 +392,8 @@ const (
 
 // ClientState is one of the configured clients, as it is now.
 type ClientState struct {
-	Name string                `json:"name"`
-	Kind supervisor.ClientKind `json:"kind"`
+	Name string          `json:"name"`
+	Kind supervisor.Kind `json:"kind"`
 	// Restart says that Quiesce leaves it alone, and Resume restarts it.
 	Restart bool `json:"restart,omitempty"`
 	// Stopped says that it is proved that the client does not run and will not come

@@ -146,7 +146,7 @@ func (s *rebuilding) goBest(ctx context.Context) (*Rebuilt, error) {
 		if len(failed) > 0 {
 			w.why = "another way failed: " + oneLine(errors.Join(failed...))
 		}
-		built := &Rebuilt{PlanID: s.plan.ID}
+		built := &Rebuilt{}
 		state, err := s.gather(ctx, w, built)
 		if err == nil {
 			err = s.build(ctx, w, state, built)

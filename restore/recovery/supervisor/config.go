@@ -145,17 +145,14 @@ func DefaultSetup() *Setup {
 	}
 }
 
-// ClientKind is how a client is stopped and started: one of StaticPod, Systemd
-// and Command.
-type ClientKind = Kind
-
 // ClientConfig is something that writes through the cluster, and must not while it is
 // recovered: an API server, for one. Clients are stopped in the order of the list
 // before any member is, and started in the reverse order after the proof.
 type ClientConfig struct {
 	// Name is what answers, the state file and the log call it.
-	Name string     `yaml:"name"`
-	Kind ClientKind `yaml:"kind"`
+	Name string `yaml:"name"`
+	// Kind is how it is stopped and started: one of StaticPod, Systemd and Command.
+	Kind Kind `yaml:"kind"`
 
 	Systemd   SystemdMember   `yaml:"systemd"`
 	StaticPod StaticPodMember `yaml:"static-pod"`
