@@ -61,15 +61,7 @@ func (r *run) publishWAL(t *target) error {
 	}
 	if t.wal.fresh() {
 		r.opts.step("publish the WAL directory of " + t.Name)
-		beside := t.wal.root
-		if err := t.wal.settle(); err != nil {
-			return err
-		}
-		r.onUndo(func() error {
-			t.wal.root = beside
-			return move(t.wal.final, beside)
-		})
-		return nil
+		return r.settle(t.wal)
 	}
 	names, err := foreign(t.WALDir)
 	if err != nil || len(names) == 0 {
@@ -102,15 +94,7 @@ func (r *run) publishMember(t *target) error {
 			return err
 		}
 		r.opts.step("publish the data directory of " + t.Name)
-		beside := t.data.root
-		if err := t.data.settle(); err != nil {
-			return err
-		}
-		r.onUndo(func() error {
-			t.data.root = beside
-			return move(t.data.final, beside)
-		})
-		return nil
+		return r.settle(t.data)
 	}
 	switch t.state {
 	case stateAbsent:
@@ -125,6 +109,21 @@ func (r *run) publishMember(t *target) error {
 	default:
 		return r.swapUsers(t)
 	}
+}
+
+// settle gives a fresh directory its own name. An existing one that is not
+// empty makes the rename fail: nothing is overwritten.
+func (r *run) settle(s *site) error {
+	beside := s.root
+	if err := move(beside, s.final); err != nil {
+		return fmt.Errorf("publish %s: %w: if something created that directory meanwhile, stop it and run again", s.final, err)
+	}
+	s.root = s.final
+	r.onUndo(func() error {
+		s.root = beside
+		return move(s.final, beside)
+	})
+	return nil
 }
 
 // swapUsers swaps the user's member folder for the new one. The new one gets

@@ -206,19 +206,6 @@ func (s *site) staging() string {
 // fresh reports whether the directory does not exist yet under its own name.
 func (s *site) fresh() bool { return s.root != s.final }
 
-// settle gives a fresh directory its own name. An existing one that is not
-// empty makes the rename fail: nothing is overwritten.
-func (s *site) settle() error {
-	if !s.fresh() {
-		return nil
-	}
-	if err := move(s.root, s.final); err != nil {
-		return fmt.Errorf("publish %s: %w: if something created that directory meanwhile, stop it and run again", s.final, err)
-	}
-	s.root = s.final
-	return nil
-}
-
 // sweep removes what a dead run left in staging: it was never in use.
 func (s *site) sweep() error {
 	err := s.stage.Empty(safedir.LockName)
