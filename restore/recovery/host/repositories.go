@@ -64,23 +64,17 @@ func (s *rebuilding) openRepositories(ctx context.Context) {
 		return
 	}
 	s.looked = true
-	if s.keys, s.unopened = s.identities(); s.unopened == nil {
-		s.repositories, s.unopened = s.openAll(ctx)
+	if s.keys, s.unopened = s.identities(); s.unopened != nil {
+		return
 	}
-}
-
-// openAll opens those of the configuration that are there; why says what is wrong
-// with the others.
-func (h *host) openAll(ctx context.Context) (all []*opened, why error) {
-	for _, url := range h.Config.Repositories {
-		o, err := h.open(ctx, url, retryFor)
+	for _, url := range s.Config.Repositories {
+		o, err := s.open(ctx, url, retryFor)
 		if err != nil {
-			why = errors.Join(why, err)
+			s.unopened = errors.Join(s.unopened, err)
 			continue
 		}
-		all = append(all, o)
+		s.repositories = append(s.repositories, o)
 	}
-	return all, why
 }
 
 // identities are the keys that were given.
