@@ -184,16 +184,10 @@ func BranchOf(p *sources.Plan, f *sources.Findings) repository.Branch {
 
 // lineage opens the repositories, and says what goes on in whose place.
 func (d *coordinator) lineage(ctx context.Context, do func(context.Context, TimelinesRequest) []TimelinesDone) (done []TimelinesDone, err error) {
-	if len(d.cfg.Repositories) == 0 {
-		return nil, nil
-	}
 	repos := d.repositories(ctx)
 	defer func() { err = errors.Join(err, repos.Close()) }()
 	for _, u := range repos.Unread {
 		done = append(done, TimelinesDone{Repository: u.Repository, Failed: u.Reason})
-	}
-	if len(repos.Opened) == 0 {
-		return done, nil
 	}
 	req := d.lineageRequest()
 	req.Repositories = repos.Opened
@@ -205,10 +199,7 @@ func (d *coordinator) lineageRequest() TimelinesRequest {
 	dec := d.decision
 	req := TimelinesRequest{
 		NewCluster: uint64(dec.NewClusterID), Members: dec.names(), OldCluster: uint64(dec.Plan.ClusterID),
-		Reason: "recovered after the loss of its quorum, run " + d.run, Now: time.Now,
-	}
-	if dec.Branch != nil {
-		req.Branch = *dec.Branch
+		Branch: dec.Branch, Reason: "recovered after the loss of its quorum, run " + d.run,
 	}
 	first := dec.first()
 	req.Branch.RaftIndex, req.Branch.Revision = first.Index, first.Revision

@@ -49,7 +49,7 @@ type decision struct {
 	ClusterToken string              `json:"cluster_token"`
 	NewClusterID snapshot.ID         `json:"new_cluster_id,omitzero"`
 	Bump         restore.BumpRequest `json:"bump"`
-	Branch       *repository.Branch  `json:"branch,omitempty"`
+	Branch       repository.Branch   `json:"branch,omitzero"`
 
 	// Built is what all hosts came to, which is the same, by member. From then on, which
 	// is BuiltAt, new members are started, and old ones are not looked after any more.

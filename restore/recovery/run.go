@@ -171,8 +171,7 @@ func (d *coordinator) decide(p *Preview, typed bool) error {
 	out.Final = len(p.Unsurveyed) == 0 && p.Plan.Chosen != ""
 	out.Unproven = out.Unproven || typed
 	if len(p.Members) > 0 {
-		branch := BranchOf(p.Plan, p.Findings)
-		out.Branch = &branch
+		out.Branch = BranchOf(p.Plan, p.Findings)
 		var err error
 		if out.NewClusterID, err = restore.ClusterID(out.initialCluster(), out.ClusterToken); err != nil {
 			return err
