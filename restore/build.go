@@ -42,7 +42,7 @@ func (r *run) build(ctx context.Context) error {
 		return err
 	}
 	defer r.phase(PhaseSync)()
-	return r.each(ctx, func(t *target) error {
+	return r.each(ctx, func(_ int, t *target) error {
 		if err := r.complete(t); err != nil {
 			return fmt.Errorf("build member %s in %s: %w", t.Name, t.data.root, err)
 		}
@@ -106,7 +106,7 @@ func (r *run) buildInOnePass(ctx context.Context) error {
 	}
 	done := r.phase(PhaseEdit)
 	outs := make([]edited, len(r.targets))
-	err := r.eachIndexed(ctx, func(i int, t *target) (err error) {
+	err := r.each(ctx, func(i int, t *target) (err error) {
 		outs[i], err = edit{cluster: clusterOf(r.plan), bump: r.plan.Bump}.apply(t.database())
 		return editError(r.image, err)
 	})
@@ -119,7 +119,7 @@ func (r *run) buildInOnePass(ctx context.Context) error {
 	r.downgrade = outs[0].downgrade
 	done()
 	defer r.phase(PhaseLog)()
-	return r.each(ctx, func(t *target) error {
+	return r.each(ctx, func(_ int, t *target) error {
 		cluster := clusterOf(r.plan)
 		withVersion(cluster, outs[0].clusterVersion)
 		if err := writeLog(t.builtWAL(), filepath.Dir(t.database()), cluster, t.Member); err != nil {
@@ -293,11 +293,7 @@ func (s *site) give(like traits, built string) error {
 }
 
 // each does something for all members at once.
-func (r *run) each(ctx context.Context, do func(*target) error) error {
-	return r.eachIndexed(ctx, func(_ int, t *target) error { return do(t) })
-}
-
-func (r *run) eachIndexed(ctx context.Context, do func(int, *target) error) error {
+func (r *run) each(ctx context.Context, do func(int, *target) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, t := range r.targets {
 		g.Go(func() error {

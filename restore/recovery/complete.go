@@ -96,12 +96,12 @@ func (d *coordinator) snapshot(ctx context.Context) error {
 		return nil
 	}
 	return d.timed(ctx, PhaseSnapshot, "", func(ctx context.Context) (_ string, err error) {
-		d.decision.Snapshots, err = d.take(ctx, d.decision.Snapshots)
+		err = d.take(ctx)
 		return fmt.Sprintf("in %d of %d", len(d.decision.Snapshots), len(d.cfg.Repositories)), err
 	})
 }
 
-func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, err error) {
+func (d *coordinator) take(ctx context.Context) (err error) {
 	var all []sinks.Sink
 	var names []string
 	var errs []error
@@ -112,7 +112,7 @@ func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, er
 	}()
 	for _, u := range d.cfg.Repositories {
 		name := place.Name(u)
-		if slices.ContainsFunc(stored, func(s Stored) bool { return place.Name(s.Repository) == name }) {
+		if slices.ContainsFunc(d.decision.Snapshots, func(s Stored) bool { return place.Name(s.Repository) == name }) {
 			continue
 		}
 		s, err := place.Open(ctx, u, sinks.Options{Retry: sinks.Retry{For: repositoryPatience, Logger: d.logger}})
@@ -123,15 +123,15 @@ func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, er
 		all, names = append(all, repository.WithKeys(s, d.cfg.Keys())), append(names, name)
 	}
 	if len(all) == 0 {
-		return stored, errors.Join(errs...)
+		return errors.Join(errs...)
 	}
 	cfg, err := d.clientConfig(d.decision.clientURLs())
 	if err != nil {
-		return stored, err
+		return err
 	}
 	c, err := client.Dial(ctx, cfg)
 	if err != nil {
-		return stored, err
+		return err
 	}
 	defer c.Close() //nolint:errcheck // nothing is under way any more
 	result, err := snapshot.Take(ctx, snapshot.Request{
@@ -141,11 +141,11 @@ func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, er
 	if result != nil {
 		for i, o := range result.Outcomes {
 			if o.Err == nil {
-				stored = append(stored, Stored{Repository: names[i], Backup: o.Manifest.ID})
+				d.decision.Snapshots = append(d.decision.Snapshots, Stored{Repository: names[i], Backup: o.Manifest.ID})
 			}
 		}
 	}
-	return stored, errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err)...)
 }
 
 // oldData says what to do in the end with what was set aside on a host; empty where
