@@ -164,7 +164,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	if p.Bump, notes, err = planBump(req.Bump, facts, highest); err != nil {
 		return nil, err
 	}
-	p.Notes = append(append(planNotes(p), req.Notes...), notes...)
+	p.Notes = slices.Concat(memberNotes(p.Members), imageNotes(p.Source, p.OldestTarget, p.ClearAlarms), req.Notes, notes)
 	if p.Path != "" {
 		p.Bytes = p.Source.Size + editBytes
 		if p.Bump != nil {
@@ -385,11 +385,6 @@ func ParsePlan(data []byte) (*Plan, error) {
 
 // defaultQuota is etcd's --quota-backend-bytes when it is not given.
 const defaultQuota = 2 << 30
-
-// planNotes are the sentences that a user should read before a restore.
-func planNotes(p *Plan) []string {
-	return append(memberNotes(p.Members), imageNotes(p.Source, p.OldestTarget, p.ClearAlarms)...)
-}
 
 // memberNotes are about the new cluster's members.
 func memberNotes(members []Member) []string {
