@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"go.etcd.io/etcd/client/pkg/v3/types"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -106,23 +107,17 @@ func (s *rebuilding) check() error {
 	if err != nil {
 		return fmt.Errorf("the plan: %w", err)
 	}
+	members, err := types.NewURLsMap(p.InitialCluster)
+	if err != nil {
+		return fmt.Errorf("the plan: %w", err)
+	}
 	if id != p.New {
 		return fmt.Errorf("the plan is for cluster %s, and its token and its members give cluster %s: it was altered", p.New, id)
 	}
-	if !names(p.InitialCluster, s.Config.Member.Name) {
+	if _, is := members[s.Config.Member.Name]; !is {
 		return fmt.Errorf("this host's member is none of the plan's members %s", p.InitialCluster)
 	}
 	return nil
-}
-
-// names reports whether a member is among those that etcd's flag lists.
-func names(initialCluster, member string) bool {
-	for part := range strings.SplitSeq(initialCluster, ",") {
-		if name, _, _ := strings.Cut(part, "="); strings.TrimSpace(name) == member {
-			return true
-		}
-	}
-	return false
 }
 
 // owner is who the new files belong to; nil: as found.
