@@ -132,7 +132,7 @@ func (d *coordinator) written(ctx context.Context) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !q.Serves && !proved && d.decision.Built != nil && time.Now().Sub(d.decision.BuiltAt) > longAgo:
+	case !q.Serves && !proved && d.decision.Built != nil && time.Since(d.decision.BuiltAt) > longAgo:
 		return fmt.Sprintf("the new members were built at %s, and cannot be asked now whether they have served since: what they have taken is set aside with their data, and missing in the old cluster", d.decision.BuiltAt.Format(time.DateTime)), nil
 	case !q.Serves && !proved:
 		return "", nil
