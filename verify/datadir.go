@@ -153,7 +153,6 @@ func (d *dataDir) readLog(ctx context.Context) (walfile.Summary, error) {
 	if err != nil {
 		return walfile.Summary{}, err
 	}
-	defer log.Close() //nolint:errcheck // reading
 	s, err := log.Summary(ctx)
 	if err != nil {
 		return s, err

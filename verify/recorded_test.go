@@ -138,7 +138,6 @@ func (r *recorder) end(t testing.TB) *clusterHistory {
 	r.cluster.StopAll()
 	log, err := walfile.Open(filepath.Join(r.cluster.Member(0).DataDir, "member", "wal"))
 	must(t, err)
-	defer shut(t, log)
 	for e, err := range log.Entries(t.Context(), 0) {
 		must(t, err)
 		e.Data = bytes.Clone(e.Data)

@@ -41,9 +41,8 @@ func OpenDataDir(ctx context.Context, dir, walDir string) (*History, error) {
 		return nil, fmt.Errorf("%w: if the log is elsewhere, name its folder with --wal-dir-source; the database alone can be restored with --file", err)
 	}
 	if err == nil && len(h.bases) == 0 {
-		err = fmt.Errorf("%s has no database to begin from, and its log does not begin with the cluster's first entry; %s: %w",
+		return nil, fmt.Errorf("%s has no database to begin from, and its log does not begin with the cluster's first entry; %s: %w",
 			h.member.dir, strings.Join(append(h.member.notes, "a backup is needed"), "; "), snapshot.ErrNoBackup)
-		return nil, errors.Join(err, h.Close())
 	}
 	return h, err
 }
@@ -56,7 +55,7 @@ func LocalMember(dir, walDir string) (*snapshot.LocalMember, error) {
 		return nil, err
 	}
 	of := log.Identity()
-	return &snapshot.LocalMember{ClusterID: of.ClusterID, MemberID: of.MemberID, Database: filepath.Join(dir, "member", "snap", "db")}, log.Close()
+	return &snapshot.LocalMember{ClusterID: of.ClusterID, MemberID: of.MemberID, Database: filepath.Join(dir, "member", "snap", "db")}, nil
 }
 
 // OpenMemberLog is OpenDataDir for a log that is joined with what others have: a
@@ -79,21 +78,17 @@ func OpenMemberLog(ctx context.Context, dir, walDir string) (*History, error) {
 		return nil, err
 	}
 	if err := h.findImages(ctx); err != nil {
-		return nil, errors.Join(err, h.Close())
+		return nil, err
 	}
 	return h, nil
 }
 
-// Close ends the reading of a data directory's log, and gives up what a search of an
-// archive has kept.
-func (h *History) Close() (err error) {
-	if h.member != nil {
-		err = h.member.log.Close()
+// Close gives up what a search of an archive has kept.
+func (h *History) Close() error {
+	if h.kept == nil {
+		return nil
 	}
-	if h.kept != nil {
-		err = errors.Join(err, h.kept.Close())
-	}
-	return err
+	return h.kept.Close()
 }
 
 // findImages looks at the databases beside the log.
@@ -241,7 +236,7 @@ func (m *member) open(ctx context.Context, dir string) error {
 	case errors.As(err, &corrupt):
 		m.damage = logDamage(corrupt)
 	case err != nil:
-		return errors.Join(logDamage(err), log.Close())
+		return logDamage(err)
 	}
 	m.commit, m.memberID = s.Commit, snapshot.ID(s.Identity.MemberID)
 	if s.Torn != nil {

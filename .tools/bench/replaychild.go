@@ -50,7 +50,6 @@ func replayMain(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, log.Close()) }()
 	var eng engine.Replayer
 	out := scratch
 	if walreplay.ReplayEngine(args[0]) == walreplay.BulkEngine {
@@ -95,7 +94,6 @@ func clientMain(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, log.Close()) }()
 	member, err := newMember("embedded", dataDir)
 	if err != nil {
 		return err

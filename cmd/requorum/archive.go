@@ -224,14 +224,11 @@ func (a *archiving) once(ctx context.Context) error {
 // checkLog finds a wrong directory at once. (Without --once the member may be
 // about to make it.)
 func checkLog(dir string) error {
-	log, err := walfile.Open(dir)
+	_, err := walfile.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no log in %s: name the member's own --data-dir or, where its log lies elsewhere, --wal-dir: %w", dir, err)
 	}
-	if err != nil {
-		return err
-	}
-	return log.Close()
+	return err
 }
 
 // run archives until a signal comes.

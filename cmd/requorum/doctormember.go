@@ -147,9 +147,6 @@ func (e *examination) examineMember() {
 		e.failed("log "+wal, err, next)
 	} else {
 		e.examineIdentity(wal, log.Identity())
-		if err := log.Close(); err != nil {
-			e.failed("log "+wal, err, "look at the disk that it is on")
-		}
 	}
 	if o.dataDir != "" {
 		e.examineDatabase(filepath.Join(o.dataDir, "member", "snap", "db"))

@@ -59,7 +59,6 @@ func logOf(t *testing.T, dataDir string, last uint64) (all []raftlog.Entry) {
 	t.Helper()
 	log, err := walfile.Open(filepath.Join(dataDir, "member", "wal"))
 	require.NoError(t, err)
-	defer log.Close()
 	for e, err := range log.Entries(t.Context(), 0) {
 		require.NoError(t, err)
 		if e.Index <= last {

@@ -77,7 +77,6 @@ func (l *loaded) readLog(t *testing.T, member int) {
 		e.Data = bytes.Clone(e.Data)
 		l.entries = append(l.entries, e)
 	}
-	require.NoError(t, log.Close())
 	l.archive(l.entries, 500)
 }
 

@@ -110,7 +110,6 @@ func entriesIn(t testing.TB, dir string, first uint64) ([]raftlog.Entry, error) 
 	t.Helper()
 	l, err := Open(dir)
 	check(t, err)
-	defer l.Close()
 	var out []raftlog.Entry
 	for e, err := range l.Entries(t.Context(), first) {
 		if err != nil {

@@ -57,7 +57,7 @@ type Log struct {
 
 // Open opens the log in a directory, such as <data directory>/member/wal. Files
 // of others in it, and those that etcd was still preparing, are ignored. It is
-// ErrNoLog when there is none. Close the log.
+// ErrNoLog when there is none. Files are open only while they are read.
 func Open(dir string) (*Log, error) {
 	names, err := list(dir)
 	if err != nil {
@@ -148,9 +148,6 @@ func openSegment(dir string, n name) (file, int64, error) {
 
 // Identity is whose log it is.
 func (l *Log) Identity() Identity { return l.identity }
-
-// Close ends the use of the log. Files are open only while they are read.
-func (l *Log) Close() error { return nil }
 
 // name is that of a segment file: <sequence number>-<first index>.wal.
 type name struct {

@@ -33,7 +33,6 @@ func TestFrom(t *testing.T) {
 	read := func(dir string, first uint64) (all []raftlog.Entry) {
 		l, err := Open(dir)
 		check(t, err)
-		defer l.Close()
 		for e, err := range l.Entries(t.Context(), first) {
 			check(t, err)
 			e.Data = slices.Clone(e.Data)

@@ -41,7 +41,7 @@ func (h *host) cluster() (snapshot.ID, error) {
 	if err != nil {
 		return 0, fmt.Errorf("which cluster the data in %s is of cannot be read: %w", m.DataDir, err)
 	}
-	return snapshot.ID(log.Identity().ClusterID), log.Close()
+	return snapshot.ID(log.Identity().ClusterID), nil
 }
 
 // MayStart is the check before a member is started by its own supervisor: it fails

@@ -250,9 +250,9 @@ func (s *rebuilding) checkCluster(o *owned) error {
 		return fmt.Errorf("the data of %s: %w", o.name, err)
 	}
 	if id := snapshot.ID(log.Identity().ClusterID); id != s.plan.Old {
-		err = fmt.Errorf("the data of %s is of cluster %s, and the plan is for cluster %s", o.name, id, s.plan.Old)
+		return fmt.Errorf("the data of %s is of cluster %s, and the plan is for cluster %s", o.name, id, s.plan.Old)
 	}
-	return errors.Join(err, log.Close())
+	return nil
 }
 
 // build makes the member's directories of a state, and records it.

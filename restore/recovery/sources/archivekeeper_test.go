@@ -79,7 +79,6 @@ func (k *keeper) archive(s Survivor, first, last uint64, change func(*raftlog.En
 	k.t.Helper()
 	log, err := walfile.Open(filepath.Join(s.DataDir, "member", "wal"))
 	require.NoError(k.t, err)
-	defer log.Close()
 	b := segment.Batch{}
 	for e, err := range log.Entries(k.t.Context(), first) {
 		require.NoError(k.t, err)

@@ -19,7 +19,6 @@ func cutIntoFiles(t *testing.T, s Survivor) Survivor {
 	t.Helper()
 	from, err := walfile.Open(filepath.Join(s.DataDir, "member", "wal"))
 	require.NoError(t, err)
-	defer from.Close()
 	id := from.Identity()
 	meta, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &id.MemberID, ClusterID: &id.ClusterID})
 	require.NoError(t, err)
