@@ -35,14 +35,6 @@ func (s *session) openAt(from uint64) error {
 	return nil
 }
 
-// isHole reports that a log goes on behind entries that are not in it: the member
-// purged them, or never had them.
-func isHole(err error) bool {
-	var gap *walfile.GapError
-	var purged *walfile.PurgedError
-	return errors.As(err, &gap) || errors.As(err, &purged)
-}
-
 // ask starts a Status request where an answer could release something, or none
 // was had for a while.
 func (s *session) ask(ctx context.Context, now time.Time) {
@@ -157,7 +149,7 @@ func (s *session) advance(ctx context.Context) ([]raftlog.Entry, []observation, 
 
 func (s *session) poll(ctx context.Context) error {
 	err := s.log.Poll(ctx)
-	if isHole(err) {
+	if walfile.IsHole(err) {
 		s.a.failed(fmt.Errorf("the log of %s: %w", s.id, err))
 		return nil // what is committed before the gap is released first
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
+	"github.com/requorum/requorum/walreplay/walfile"
 )
 
 // SupersededError says that a recovery ended the member's timeline: the cluster
@@ -562,7 +563,7 @@ func (s *session) findBranch(ctx context.Context, parent repository.TimelineID) 
 	switch err := s.log.Poll(ctx); {
 	case ctx.Err() != nil:
 		return branch, context.Cause(ctx)
-	case err == nil || isHole(err):
+	case err == nil || walfile.IsHole(err):
 		first = s.log.First()
 	}
 	var headers []segment.Header
@@ -621,7 +622,7 @@ func (s *session) findLost(ctx context.Context) error {
 		return err
 	}
 	switch err = log.Poll(ctx); {
-	case isHole(err): // it begins later
+	case walfile.IsHole(err): // it begins later
 		err = nil
 	case err == nil && log.Last() < before:
 		s.lost = before

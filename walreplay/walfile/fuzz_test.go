@@ -67,7 +67,7 @@ func readBoth(t *testing.T, dir string) {
 		err := tail.Poll(t.Context())
 		out := tail.Release(tail.Last())
 		live = append(live, out...)
-		if isHole(err) || len(out) > 0 {
+		if IsHole(err) || len(out) > 0 {
 			idle = 0
 			continue
 		}

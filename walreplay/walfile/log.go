@@ -33,6 +33,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -127,14 +128,7 @@ func headOf(f io.ReaderAt, size int64, dir string, n name) (Identity, error) {
 	return id, nil
 }
 
-// file is what is used of an open segment.
-type file interface {
-	io.ReaderAt
-	io.Closer
-	Stat() (fs.FileInfo, error)
-}
-
-func openSegment(dir string, n name) (file, int64, error) {
+func openSegment(dir string, n name) (*os.File, int64, error) {
 	f, err := safedir.Open(filepath.Join(dir, n.String()))
 	if err != nil {
 		return nil, 0, fmt.Errorf("the write-ahead log: %w", withRight(err))
@@ -276,7 +270,6 @@ type Summary struct {
 	Snapshots []Mark
 	Gaps      []GapError // by index
 	Torn      *TornTail  // nil when the log ends cleanly
-	Segments  int        // files
 }
 
 // Summary reads the whole log once; a second call costs nothing. When the log is
@@ -285,7 +278,7 @@ type Summary struct {
 func (l *Log) Summary(ctx context.Context) (Summary, error) {
 	p, err := l.planned(ctx, 0)
 	if err != nil {
-		return Summary{Identity: l.identity, Segments: len(l.names)}, err
+		return Summary{Identity: l.identity}, err
 	}
 	return p.summary, errors.Join(l.missing, p.err)
 }
@@ -297,7 +290,7 @@ func (l *Log) planned(ctx context.Context, start int) (*plan, error) {
 	if p := l.plans[start]; p != nil {
 		return p, nil
 	}
-	p := &planner{plan: plan{start: start, summary: Summary{Identity: l.identity, Segments: len(l.names)}}}
+	p := &planner{plan: plan{start: start, summary: Summary{Identity: l.identity}}}
 	p.log.base.Index = max(1, l.names[start].index) - 1
 	torn, err := l.walk(ctx, start, p.visit)
 	if ctx.Err() != nil {

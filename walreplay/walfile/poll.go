@@ -65,7 +65,7 @@ func (t *Tail) Poll(ctx context.Context) error {
 
 // tell remembers a hole that is reported.
 func (t *Tail) tell(err error) error {
-	if isHole(err) {
+	if IsHole(err) {
 		t.told = err
 		t.cutPending(t.log.last() + 1)
 	}

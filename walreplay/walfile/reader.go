@@ -311,10 +311,7 @@ func known() *semver.Version {
 	return &semver.Version{Major: v.Major, Minor: v.Minor}
 }
 
-func knownRelease() string {
-	v := known()
-	return fmt.Sprintf("%d.%d", v.Major, v.Minor)
-}
+func knownRelease() string { return version.Cluster(version.Version) }
 
 // Where entries set the cluster's version: a request of its own since etcd 3.6,
 // before that a v2 request, by itself or in field 2.

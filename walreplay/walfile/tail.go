@@ -44,7 +44,7 @@ type TailOptions struct {
 // Tail reads the log of a running member. It is used by one goroutine.
 type Tail struct {
 	dir     string
-	folder  file // open, so that its inode is not given to another
+	folder  *os.File // open, so that its inode is not given to another
 	options TailOptions
 	id      Identity
 
@@ -79,7 +79,7 @@ type place struct {
 // segment is a file that is held open: it stays readable when it is purged.
 type segment struct {
 	name   name
-	file   file
+	file   *os.File
 	size   int64
 	linked bool // in the directory when that was last looked at
 	// hole is why segments before this one are not there; nil where none is
@@ -237,7 +237,7 @@ func (t *Tail) record(s *segment, rec record) error {
 		}
 	}
 	err := t.content(s, rec)
-	if err == nil || isHole(err) || errors.Is(err, ErrNewer) || errors.Is(err, ErrReplaced) {
+	if err == nil || IsHole(err) || errors.Is(err, ErrNewer) || errors.Is(err, ErrReplaced) {
 		return err
 	}
 	return &CorruptError{Dir: t.dir, Segment: s.name.String(), Offset: rec.at, Err: err}
@@ -331,7 +331,9 @@ func (t *Tail) cutPending(index uint64) {
 	t.pending = t.pending[:n]
 }
 
-func isHole(err error) bool {
+// IsHole reports that a log goes on behind entries that are not in it: the member
+// purged them, or never had them.
+func IsHole(err error) bool {
 	var gap *GapError
 	var purged *PurgedError
 	return errors.As(err, &gap) || errors.As(err, &purged)
