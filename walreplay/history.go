@@ -53,6 +53,16 @@ type entryLog interface {
 	Entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error]
 	// size is about how many bytes the entries from first to last have.
 	size(first, last uint64) int64
+	// encrypted reports whether any part with entries from first to last is.
+	encrypted(first, last uint64) bool
+	// damageAt is damage that may hide entries from first to last; nil where there is
+	// none.
+	damageAt(first, last uint64) error
+	// chain is the archive's chain value at an index; errNoChain where there is none.
+	chain(ctx context.Context, index uint64) (raftlog.Sum, error)
+	// Heartbeats are the alive marks from first to last, or the newest so many of them
+	// (0: all); of an archive only.
+	Heartbeats(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error]
 }
 
 // History is one history of a cluster: images and the log between and after
@@ -67,8 +77,6 @@ type History struct {
 	bases []*Base // by index
 	log   entryLog
 	clock clock // nil: nothing shows the time
-	// chainAt is the archive's chain value at an index; nil where there is none.
-	chainAt func(ctx context.Context, index uint64) (raftlog.Sum, error)
 	// kept is what a search read of an archive, to be read again; nil without one.
 	kept *os.File
 	// member is the data directory, nil for an archive.
@@ -105,8 +113,7 @@ func (h *History) after(b *Base) *segment.Coverage {
 // Encrypted reports whether any part of the log that holds entries from first to
 // last is encrypted.
 func (h *History) Encrypted(first, last uint64) bool {
-	l, ok := h.log.(interface{ encrypted(first, last uint64) bool })
-	return ok && l.encrypted(first, last)
+	return h.log.encrypted(first, last)
 }
 
 // Reach is the last index that can be replayed to from b.
@@ -194,7 +201,7 @@ func historyOf(repo *repository.Repository, c *snapshot.Catalog, log *segment.Lo
 		h.bases = append(h.bases, b)
 	}
 	a := &archived{Log: log, bases: h.bases}
-	h.log, h.clock, h.chainAt = a, a, a.chain
+	h.log, h.clock = a, a
 	return h
 }
 

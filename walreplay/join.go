@@ -63,7 +63,7 @@ func Join(ctx context.Context, name string, base *Base, parts []Part) (*History,
 	if err := j.check(ctx); err != nil {
 		return nil, err
 	}
-	h := &History{Name: name, bases: []*Base{base}, log: j, chainAt: j.chain}
+	h := &History{Name: name, bases: []*Base{base}, log: j}
 	if base.Manifest != nil {
 		h.Timeline = base.Manifest.Timeline
 	}
@@ -121,10 +121,8 @@ func (j *joined) check(ctx context.Context) error {
 
 // lacks says why a log does not hold its part.
 func (j *joined) lacks(p Part) error {
-	if d, ok := p.History.log.(damageable); ok {
-		if err := d.damageAt(p.First, p.Last); err != nil {
-			return fmt.Errorf("the log of %s, of which %s needs the entries %d to %d: %w", p.owner(), j.name, p.First, p.Last, err)
-		}
+	if err := p.History.log.damageAt(p.First, p.Last); err != nil {
+		return fmt.Errorf("the log of %s, of which %s needs the entries %d to %d: %w", p.owner(), j.name, p.First, p.Last, err)
 	}
 	return j.refuse(p.First, "the log of %s does not hold all of the entries %d to %d", p.owner(), p.First, p.Last)
 }
@@ -240,11 +238,14 @@ func (j *joined) encrypted(first, last uint64) bool {
 	})
 }
 
+// damageAt is none: the parts were found whole when they were joined.
+func (j *joined) damageAt(uint64, uint64) error { return nil }
+
 // chain is that of the archive whose part holds the index.
 func (j *joined) chain(ctx context.Context, index uint64) (raftlog.Sum, error) {
 	for _, p := range j.parts {
-		if p.First <= index && index <= p.Last && p.History.chainAt != nil {
-			return p.History.chainAt(ctx, index)
+		if p.First <= index && index <= p.Last {
+			return p.History.log.chain(ctx, index)
 		}
 	}
 	return raftlog.Sum{}, errNoChain
@@ -455,14 +456,12 @@ func (j *joined) Heartbeats(ctx context.Context, first, last uint64, newest int)
 		}
 		var all []one
 		for _, p := range j.logs() {
-			if m, ok := p.History.log.(marked); ok && p.Last >= first {
-				for mark, err := range m.Heartbeats(ctx, first, min(last, p.Last), newest) {
-					if err != nil && !snapshot.IsDamaged(err) {
-						yield(segment.Heartbeat{}, err) // the last, as of one archive
-						return
-					}
-					all = append(all, one{mark, err}) // of a damaged one too: they come first
+			for mark, err := range p.History.log.Heartbeats(ctx, first, min(last, p.Last), newest) {
+				if err != nil && !snapshot.IsDamaged(err) {
+					yield(segment.Heartbeat{}, err) // the last, as of one archive
+					return
 				}
+				all = append(all, one{mark, err}) // of a damaged one too: they come first
 			}
 		}
 		slices.SortStableFunc(all, func(a, b one) int {

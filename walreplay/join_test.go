@@ -20,7 +20,10 @@ import (
 )
 
 // someLog is somebody's log in memory, with the entries from first on.
-type someLog struct{ all []raftlog.Entry }
+type someLog struct {
+	member
+	all []raftlog.Entry
+}
 
 func (l *someLog) Coverage() []segment.Coverage {
 	return []segment.Coverage{{FirstIndex: l.all[0].Index, LastIndex: l.all[len(l.all)-1].Index}}
@@ -40,7 +43,7 @@ func (l *someLog) Entries(_ context.Context, first, last uint64) iter.Seq2[raftl
 
 // someones is the history of a member that has the entries from first to last.
 func (w *world) someones(name string, first, last uint64) *History {
-	return &History{Name: name, log: &someLog{slices.Clone(w.entries[first-1 : last])}}
+	return &History{Name: name, log: &someLog{all: slices.Clone(w.entries[first-1 : last])}}
 }
 
 // file is the database after an entry as a member's file.
@@ -300,7 +303,10 @@ func TestPromise7JoinedStamps(t *testing.T) {
 }
 
 // endless is a log whose entries are made as they are read.
-type endless struct{ last uint64 }
+type endless struct {
+	*member
+	last uint64
+}
 
 func (l endless) Coverage() []segment.Coverage {
 	return []segment.Coverage{{FirstIndex: 1, LastIndex: l.last}}
@@ -321,7 +327,7 @@ func (l endless) Entries(_ context.Context, first, last uint64) iter.Seq2[raftlo
 // Memory holds no more of a log that is joined than the entry that goes by.
 func TestJoinedMemoryIsFlat(t *testing.T) {
 	const last = 200_000 // 200 MB
-	one, other := &History{Name: "m1", log: endless{last}}, &History{Name: "m2", log: endless{last}}
+	one, other := &History{Name: "m1", log: endless{last: last}}, &History{Name: "m2", log: endless{last: last}}
 	h, err := Join(t.Context(), "the joined", &Base{Name: "nothing"}, []Part{{"", one, 1, last / 2}, {"", other, last/2 + 1, last}})
 	require.NoError(t, err)
 	heap := func() uint64 {

@@ -109,7 +109,7 @@ func (h *History) findImages(ctx context.Context) error {
 		if e.Name() != "db" && !strings.HasSuffix(e.Name(), ".snap.db") {
 			continue
 		}
-		b, err := openImage(ctx, filepath.Join(folder, e.Name()), e.Name())
+		b, err := OpenBase(ctx, filepath.Join(folder, e.Name()))
 		if err != nil {
 			if ctx.Err() != nil {
 				return err
@@ -169,10 +169,6 @@ func snapIndex(name string) (uint64, bool) {
 // OpenBase is a member's database file, opened for reading only, as an image to
 // begin from. Its facts are read, no more.
 func OpenBase(ctx context.Context, path string) (*Base, error) {
-	return openImage(ctx, path, filepath.Base(path))
-}
-
-func openImage(ctx context.Context, path, id string) (*Base, error) {
 	f, err := snapshot.OpenFile(path)
 	if err != nil {
 		return nil, err
@@ -181,7 +177,7 @@ func openImage(ctx context.Context, path, id string) (*Base, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Base{Name: path, ID: id, Image: f, Facts: facts}, nil
+	return &Base{Name: path, ID: filepath.Base(path), Image: f, Facts: facts}, nil
 }
 
 // complete adds to a recipe what is a data directory's own.
@@ -279,6 +275,19 @@ func (m *member) size(first, last uint64) int64 {
 	}
 	all := m.parts[len(m.parts)-1].LastIndex - m.parts[0].FirstIndex + 1
 	return int64(float64(m.bytes) * min(1, float64(last-first+1)/float64(all)))
+}
+
+// encrypted is no member's log.
+func (m *member) encrypted(uint64, uint64) bool { return false }
+
+// chain: only an archive has one.
+func (m *member) chain(context.Context, uint64) (raftlog.Sum, error) {
+	return raftlog.Sum{}, errNoChain
+}
+
+// Heartbeats: only an archive has any.
+func (m *member) Heartbeats(context.Context, uint64, uint64, int) iter.Seq2[segment.Heartbeat, error] {
+	return func(func(segment.Heartbeat, error) bool) {}
 }
 
 // logDamage makes what a member's log says of damage what all of requorum says.

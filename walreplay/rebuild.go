@@ -96,14 +96,11 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	if j, ok := h.log.(*joined); ok {
 		j.complete(c)
 	}
-	if h.chainAt != nil {
-		sum, err := h.chainAt(ctx, c.Index)
-		if err != nil && !errors.Is(err, errNoChain) {
-			return err
-		}
-		if err == nil {
-			c.Chain = &sum
-		}
+	switch sum, err := h.log.chain(ctx, c.Index); {
+	case err == nil:
+		c.Chain = &sum
+	case !errors.Is(err, errNoChain):
+		return err
 	}
 	out.Recipe = c
 	return nil

@@ -320,23 +320,13 @@ func (e *CheckpointHashError) Error() string {
 // minutes write.
 const lastMarks = 64
 
-// marked is a log that has alive marks: from first to last, or the newest so many
-// of them (0: all).
-type marked interface {
-	Heartbeats(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error]
-}
-
 // CheckpointHashes yields the alive marks with a checkpoint hash whose index is from first to last,
 // ordered by index, then time. A damaged mark comes with its
 // *snapshot.DamagedError, and the next ones after it; any other error is the
 // last. A history without an archive has none.
 func (h *History) CheckpointHashes(ctx context.Context, first, last uint64) iter.Seq2[segment.Heartbeat, error] {
 	return func(yield func(segment.Heartbeat, error) bool) {
-		l, ok := h.log.(marked)
-		if !ok {
-			return
-		}
-		for m, err := range l.Heartbeats(ctx, first, last, 0) {
+		for m, err := range h.log.Heartbeats(ctx, first, last, 0) {
 			if err == nil && m.CheckpointHash == nil {
 				continue
 			}
@@ -350,8 +340,7 @@ func (h *History) CheckpointHashes(ctx context.Context, first, last uint64) iter
 // compareCheckpointHashes holds the archive's checkpoint hashes against a database, whose
 // own hash is known.
 func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, db *snapshot.File, index uint64, hash snapshot.HashKV, o Options) (met CheckpointHashes, err error) {
-	l, ok := h.log.(marked)
-	if !ok || o.CheckpointHashes == NoCheckpointHashes {
+	if o.CheckpointHashes == NoCheckpointHashes {
 		return met, nil
 	}
 	newest := 0 // all
@@ -360,7 +349,7 @@ func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, db *sna
 	}
 	exact := !snapshot.HashesOtherwise(o.sourceVersion(p.Base))
 	hashes := map[int64]uint32{hash.Revision: hash.Hash}
-	for m, err := range l.Heartbeats(ctx, p.Base.Index(), index, newest) {
+	for m, err := range h.log.Heartbeats(ctx, p.Base.Index(), index, newest) {
 		switch {
 		case snapshot.IsDamaged(err) && o.CheckpointHashes == CheckpointHashesAtEnd:
 			continue // a mark is no part of what is restored

@@ -234,24 +234,14 @@ func (h *History) aroundRevision(n int64) (before, after *Near) {
 	return before, nil
 }
 
-// damageable is a log that can report damage which may hide entries of a range;
-// nil where there is none.
-type damageable interface {
-	damageAt(first, last uint64) error
-}
-
 // damageBehind is a *LogError where the log cannot go on behind last because of
 // damage, and a target lies there (0: any), nil otherwise. What a later image
 // makes good is no error.
 func (h *History) damageBehind(b *Base, last, target uint64) error {
-	d, ok := h.log.(damageable)
-	if !ok {
-		return nil
-	}
 	if target == 0 {
 		target = ^uint64(0)
 	}
-	if err := d.damageAt(last+1, target); err != nil {
+	if err := h.log.damageAt(last+1, target); err != nil {
 		return &LogError{Good: *h.nearReach(b), Err: err}
 	}
 	return nil

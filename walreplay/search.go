@@ -129,7 +129,7 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 			return err
 		}
 		p.Reached = max(p.Reached, revision)
-		newest := seen.newest()
+		newest := seen.latest
 		if newest == nil {
 			behind += seen.rows
 			last = b.Index()
@@ -256,12 +256,10 @@ type search struct {
 	rows      int64 // changes of any key
 	changes   bursts
 	deletions bursts
-	// latest is which of the two the newest change was seen by.
+	// latest is the one of the two that is meant: of deletions where the newest change
+	// was one; nil where nothing changed.
 	latest *bursts
 }
-
-// newest is the burst that is meant: of deletions where the newest change was one.
-func (s *search) newest() *bursts { return s.latest }
 
 // run replays from b to last. It gives the revision that was reached.
 func (s *search) run(ctx context.Context, h *History, b *Base, last uint64, o Options) (revision int64, err error) {
