@@ -325,10 +325,6 @@ func isHigh(m raftlog.Mark, best *raftlog.Mark) bool {
 // atAlive betters both by alive marks. Names show index and time, so only what
 // is chosen is read.
 func (l *Log) atAlive(ctx context.Context, v *view, t time.Time, low, high *raftlog.Mark) (*raftlog.Mark, *raftlog.Mark, error) {
-	alive := slices.Clone(v.alive)
-	slices.SortFunc(alive, func(a, b repository.MarkName) int {
-		return cmp.Or(cmp.Compare(a.Index, b.Index), a.Time.Compare(b.Time))
-	})
 	better := func(names iter.Seq2[int, repository.MarkName], side func(repository.MarkName) bool, isBetter func(raftlog.Mark, *raftlog.Mark) bool, best *raftlog.Mark) (*raftlog.Mark, error) {
 		for _, n := range names {
 			if !side(n) {
@@ -348,11 +344,11 @@ func (l *Log) atAlive(ctx context.Context, v *view, t time.Time, low, high *raft
 		}
 		return best, nil
 	}
-	low, err := better(slices.Backward(alive), func(n repository.MarkName) bool { return !n.Time.After(t) }, isLow, low)
+	low, err := better(slices.Backward(v.alive), func(n repository.MarkName) bool { return !n.Time.After(t) }, isLow, low)
 	if err != nil {
 		return nil, nil, err
 	}
-	high, err = better(slices.All(alive), func(n repository.MarkName) bool { return !n.Time.Before(t) }, isHigh, high)
+	high, err = better(slices.All(v.alive), func(n repository.MarkName) bool { return !n.Time.Before(t) }, isHigh, high)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,19 +9,13 @@ import (
 // Coverage is a run of entries that Entries can read in one go, as far as headers
 // show. Between two spans there is a gap, or nothing that joins them.
 type Coverage struct {
-	FirstIndex, FirstTerm uint64
-	LastIndex, LastTerm   uint64
-	// FirstRevision is known to be reached by the end of the first segment that
-	// shows one, LastRevision by the end of the span; 0 where none is known.
-	FirstRevision, LastRevision int64
+	FirstIndex          uint64
+	LastIndex, LastTerm uint64
+	// LastRevision is known to be reached by the end of the span; 0 where none is known.
+	LastRevision int64
 	// FirstMark and LastMark are the earliest and the latest time of a mark,
 	// alive marks included; zero where there is none.
 	FirstMark, LastMark time.Time
-	// Segments is how many objects hold the span; those that a merged one
-	// replaces do not count.
-	Segments int
-	// Size is theirs, in bytes.
-	Size int64
 }
 
 // Gap is what lies between two spans, or was recorded outside of them.
@@ -70,20 +64,15 @@ func (l *Log) Coverage() []Coverage {
 
 // coverage describes the run from the segment first to the segment last.
 func (v *view) coverage(first, last Header, usable func(Header) bool) Coverage {
-	s := Coverage{FirstIndex: first.FirstIndex, FirstTerm: first.FirstTerm, LastIndex: last.LastIndex, LastTerm: last.LastTerm}
+	s := Coverage{FirstIndex: first.FirstIndex, LastIndex: last.LastIndex, LastTerm: last.LastTerm}
 	for _, h := range v.segments {
 		if h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex || !usable(h) {
 			continue
-		}
-		if h.Revision > 0 && (s.FirstRevision == 0 || h.Revision < s.FirstRevision) {
-			s.FirstRevision = h.Revision
 		}
 		s.LastRevision = max(s.LastRevision, h.Revision)
 		if h.Marks > 0 {
 			s.marked(h.FirstMark, h.LastMark)
 		}
-		s.Segments++
-		s.Size += h.Size()
 	}
 	for _, m := range v.alive {
 		if s.FirstIndex <= m.Index && m.Index <= s.LastIndex {
