@@ -402,7 +402,7 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 			s.a.failed(fmt.Errorf("spooled segment %s in %s holds other entries than those archived: it stays there, with what comes after it", h.Name(), s.SpoolDir))
 			return nil
 		}
-		if covers(archived, h.FirstIndex, h.LastIndex) && !joinsAnother(archived, mine[0], h) {
+		if segment.Cover(archived, h.FirstIndex, h.LastIndex) && !joinsAnother(archived, mine[0], h) {
 			continue // it leaves the spool when the member's log was compared
 		}
 		put, object, err := s.unspool(h, endOf(end))
@@ -442,23 +442,6 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 		}
 	}
 	return nil
-}
-
-// covers reports that segments hold all entries from first to last.
-func covers(archived []segment.Header, first, last uint64) bool {
-	for first <= last {
-		next := first
-		for _, h := range archived {
-			if h.Holds(next) {
-				next = h.LastIndex + 1
-			}
-		}
-		if next == first {
-			return false
-		}
-		first = next
-	}
-	return true
 }
 
 // joinsAnother reports that the archive's chain begins anew where the spool's, from first on,

@@ -24,7 +24,7 @@ func (r *rig) absent(last uint64) []uint64 {
 	headers := r.openLog(1).Headers()
 	var absent []uint64
 	for i := uint64(1); i <= last; i++ {
-		if !covers(headers, i, i) {
+		if !segment.Cover(headers, i, i) {
 			absent = append(absent, i)
 		}
 	}
@@ -398,7 +398,7 @@ func TestSpoolOfAnotherWay(t *testing.T) {
 		if got := contradict(archived, c.h); got != c.leaves {
 			t.Errorf("%s: leaves %t", name, got)
 		}
-		if got := covers(archived, c.h.FirstIndex, c.h.LastIndex); got != c.covers {
+		if got := segment.Cover(archived, c.h.FirstIndex, c.h.LastIndex); got != c.covers {
 			t.Errorf("%s: covers %t", name, got)
 		}
 	}

@@ -547,6 +547,15 @@ func united(ranges []Range) []Range {
 	return all
 }
 
+// Cover reports whether segments hold all entries from first to last.
+func Cover(segments []Header, first, last uint64) bool {
+	var held []Range
+	for _, h := range segments {
+		held = append(held, Range{h.FirstIndex, h.LastIndex})
+	}
+	return holds(united(held), Range{first, last})
+}
+
 // holds says that united ranges hold all of r.
 func holds(ranges []Range, r Range) bool {
 	i, found := slices.BinarySearchFunc(ranges, r.First, func(held Range, first uint64) int { return cmp.Compare(held.First, first) })
