@@ -66,12 +66,11 @@ type session struct {
 	// identified says that the member has answered, as the one whose log it is.
 	identified bool
 	timeline   repository.TimelineID
-	archived   segment.Header // scratch of choose
-	end        point          // of the archive
-	captured   point          // of the archive and what is spooled behind it: what is in memory comes after it
-	joined     bool           // the log was compared up to captured, so the chain goes on
-	fresh      bool           // there is no log yet that could be joined to
-	advanced   time.Time      // when end moved last, as seen from here
+	end        point     // of the archive
+	captured   point     // of the archive and what is spooled behind it: what is in memory comes after it
+	joined     bool      // the log was compared up to captured, so the chain goes on
+	fresh      bool      // there is no log yet that could be joined to
+	advanced   time.Time // when end moved last, as seen from here
 	ahead      *segment.Header
 	waiting    waiting // for the log to come to ahead
 	gapSince   time.Time

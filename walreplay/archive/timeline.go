@@ -78,7 +78,7 @@ func (s *session) choose(ctx context.Context) error {
 				reason = fmt.Sprintf("the cluster is behind the archive, which ends at index %d, term %d: its history restarted", t.end.LastIndex, t.end.LastTerm)
 			}
 			if v == differs || v == behind {
-				if err := s.storeUncovered(ctx, id, s.archived, math.MaxUint64); err != nil {
+				if err := s.storeUncovered(ctx, id, t.archived, math.MaxUint64); err != nil {
 					return err
 				}
 				if other == nil {
@@ -120,21 +120,19 @@ func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*matchC
 		return nil, err
 	}
 	if found {
-		t := &matchCheck{timeline: id, end: end}
+		t := &matchCheck{timeline: id, archived: end, end: end}
 		t.body = func(ctx context.Context) ([]raftlog.Entry, error) {
 			ctx, cancel := context.WithTimeout(ctx, putLimit)
 			defer cancel()
 			_, b, err := segment.Read(ctx, s.repo, end.Name(), s.Identities...)
 			return b.Entries, err
 		}
-		s.archived = end
 		if spooled := s.spool.following(id, end); len(spooled) > 0 {
 			t.end, t.body = spooled[len(spooled)-1], nil
 		}
 		return t, nil
 	}
-	s.archived = segment.Header{}
-	if spooled := s.spool.following(id, s.archived); len(spooled) > 0 {
+	if spooled := s.spool.following(id, segment.Header{}); len(spooled) > 0 {
 		return &matchCheck{timeline: id, end: spooled[len(spooled)-1]}, nil
 	}
 	m, err := newestFull(ctx, s.repo, id)
@@ -147,7 +145,7 @@ func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*matchC
 
 // adopt goes on in a timeline, behind its end.
 func (s *session) adopt(ctx context.Context, t *matchCheck, joined bool) error {
-	end := s.archived
+	end := t.archived
 	err := s.inTime(ctx, putLimit, func(ctx context.Context) error {
 		if ended, is, err := s.repo.Superseded(ctx, t.timeline); err != nil {
 			return err
@@ -159,15 +157,7 @@ func (s *session) adopt(ctx context.Context, t *matchCheck, joined bool) error {
 				return fmt.Errorf("%s: %w", s.repo, err)
 			}
 		}
-		if end.Timeline == t.timeline {
-			return nil
-		}
-		end = segment.Header{} // read of another candidate
-		found, ok, err := segment.Newest(ctx, s.repo, t.timeline)
-		if ok {
-			end = found
-		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return err
@@ -405,7 +395,8 @@ const (
 // timeline: a segment, or a full snapshot (an index and its term alone).
 type matchCheck struct {
 	timeline repository.TimelineID
-	end      segment.Header
+	archived segment.Header                                 // the last segment there; zero where there is none
+	end      segment.Header                                 // the last thing known: archived, one that is spooled, or a full snapshot's index and term
 	body     func(context.Context) ([]raftlog.Entry, error) // of the segment, where it can be read; or nil
 
 	sum     raftlog.Sum
