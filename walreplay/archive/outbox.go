@@ -128,18 +128,13 @@ func (q *queue) drop(through uint64) {
 	for len(q.arrivals) > 0 && q.arrivals[0].last <= through {
 		q.arrivals = q.arrivals[1:]
 	}
-	q.marks = cutMarks(q.marks, through)
+	for len(q.marks) > 0 && q.marks[0].Index <= through {
+		q.marks = q.marks[1:]
+	}
 	// The last hint that is passed stays: it is the best for what comes next.
 	for len(q.hints) > 1 && q.hints[1].index <= through {
 		q.hints = q.hints[1:]
 	}
-}
-
-func cutMarks(marks []raftlog.Mark, through uint64) []raftlog.Mark {
-	for len(marks) > 0 && marks[0].Index <= through {
-		marks = marks[1:]
-	}
-	return marks
 }
 
 // sum is the chain's value after index last, begun with before at index first;
