@@ -78,7 +78,7 @@ func (s *session) flush(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushLimit)
 	defer cancel()
 	for s.role == Writer && s.away.IsZero() && !s.backlog() && !s.queue.empty() && !s.beyondGap() && s.busy == nil {
-		if err := s.put(limited, false); err != nil {
+		if err := s.put(limited); err != nil {
 			return s.handOver(limited, err)
 		}
 		s.settleRequest()

@@ -189,7 +189,7 @@ func (s *session) spoolNext(ctx context.Context) (bool, error) {
 	c := s.inFlight
 	if c == nil || c.header.FirstIndex != s.nextIndex() {
 		var err error
-		if c, err = s.cutNext(ctx, !s.joined); err != nil {
+		if c, err = s.cutNext(ctx); err != nil {
 			return false, err
 		}
 	}

@@ -218,9 +218,9 @@ func (s *session) work(ctx context.Context, now time.Time) error {
 	case s.backlog():
 		return s.drain(ctx, now)
 	case s.beyondGap():
-		return s.crossGap(ctx, now, s.queue.first(), func() error { return s.put(ctx, true) })
+		return s.crossGap(ctx, now, s.queue.first(), func() error { return s.put(ctx) })
 	case s.role == Writer && s.cutDue(now):
-		return s.put(ctx, false)
+		return s.put(ctx)
 	case s.role == Follower && s.late(now):
 		s.takeOver(ctx)
 	case len(s.a.unwritten) > 0:

@@ -70,11 +70,8 @@ func same(a, b segment.Header) bool {
 
 // put cuts a segment and puts it. It is given up putLimit later, and then cut
 // anew, after a look at where the archive stands.
-func (s *session) put(ctx context.Context, chainStart bool) error {
-	if !s.joined && !chainStart && !s.fresh {
-		return nil
-	}
-	c, err := s.cutNext(ctx, chainStart || !s.joined)
+func (s *session) put(ctx context.Context) error {
+	c, err := s.cutNext(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,15 +226,16 @@ func (s *session) cutDue(now time.Time) bool {
 
 // cutNext makes a segment of the queue's beginning, which stays in the queue.
 // After a lull in putting it is larger than Size: one request then carries what
-// several would.
-func (s *session) cutNext(ctx context.Context, chainStart bool) (*cut, error) {
+// several would. Where nothing shows that it follows what is captured, a chain begins.
+func (s *session) cutNext(ctx context.Context) (*cut, error) {
 	b, revision := s.queue.batch(MaxSize)
+	chainStart := !s.joined || s.queue.first() > s.nextIndex()
 	before := s.captured.sum
 	meta := segment.Meta{Revision: revision, Member: snapshot.ID(s.id.MemberID), Cut: s.Now().Round(0)}
 	switch {
 	case chainStart:
 		before = raftlog.Sum{} // and by its name it goes on from nothing
-	case b.Entries[0].Index == s.captured.index+1:
+	case s.queue.first() == s.nextIndex():
 		meta.Previous = s.captured.first
 	}
 	h, object, err := segment.Encode(ctx, s.timeline, before, chainStart, b, meta, segment.Options{Codec: s.Codec, Tool: s.Tool})
