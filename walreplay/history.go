@@ -79,8 +79,6 @@ type History struct {
 	clock clock // nil: nothing shows the time
 	// kept is what a search read of an archive, to be read again; nil without one.
 	kept *os.File
-	// member is the data directory, nil for an archive.
-	member *member
 }
 
 // Bases are the images, by index.

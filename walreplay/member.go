@@ -41,8 +41,9 @@ func OpenDataDir(ctx context.Context, dir, walDir string) (*History, error) {
 		return nil, fmt.Errorf("%w: if the log is elsewhere, name its folder with --wal-dir-source; the database alone can be restored with --file", err)
 	}
 	if err == nil && len(h.bases) == 0 {
+		m := h.log.(*member)
 		return nil, fmt.Errorf("%s has no database to begin from, and its log does not begin with the cluster's first entry; %s: %w",
-			h.member.dir, strings.Join(append(h.member.notes, "a backup is needed"), "; "), snapshot.ErrNoBackup)
+			m.dir, strings.Join(append(m.notes, "a backup is needed"), "; "), snapshot.ErrNoBackup)
 	}
 	return h, err
 }
@@ -73,14 +74,14 @@ func OpenMemberLog(ctx context.Context, dir, walDir string) (*History, error) {
 		}
 		logDir = m.walDir
 	}
-	h := &History{Name: "data directory " + m.dir, member: m, log: m}
 	if err := m.open(ctx, logDir); err != nil {
 		return nil, err
 	}
-	if err := h.findImages(ctx); err != nil {
+	bases, err := m.images(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return h, nil
+	return &History{Name: "data directory " + m.dir, bases: bases, log: m}, nil
 }
 
 // Close gives up what a search of an archive has kept.
@@ -91,13 +92,12 @@ func (h *History) Close() error {
 	return h.kept.Close()
 }
 
-// findImages looks at the databases beside the log.
-func (h *History) findImages(ctx context.Context) error {
-	m := h.member
+// images are the databases beside the log, by index.
+func (m *member) images(ctx context.Context) (bases []*Base, err error) {
 	folder := filepath.Join(m.dir, "member", "snap")
 	list, err := safedir.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return nil, err
 	}
 	began := uint64(0) // the index that the log was made to begin from
 	for _, e := range list {
@@ -112,23 +112,27 @@ func (h *History) findImages(ctx context.Context) error {
 		b, err := OpenBase(ctx, filepath.Join(folder, e.Name()))
 		if err != nil {
 			if ctx.Err() != nil {
-				return err
+				return nil, err
 			}
 			m.notes = append(m.notes, fmt.Sprintf("%s is not used: %v", filepath.Join(folder, e.Name()), err))
 			continue
 		}
-		h.bases = append(h.bases, b)
+		bases = append(bases, b)
 	}
-	if err := h.addEmpty(began); err != nil {
-		return err
+	empty, err := m.beginsEmpty(began)
+	if err != nil {
+		return nil, err
 	}
-	for _, b := range h.bases {
+	if empty {
+		bases = append(bases, &Base{Name: "the empty database before the first entry", Facts: snapshot.Facts{Revision: 1}})
+	}
+	for _, b := range bases {
 		if len(b.Facts.Members) > 0 && !slices.ContainsFunc(b.Facts.Members, func(o snapshot.Member) bool { return o.ID == m.memberID }) {
 			m.notes = append(m.notes, fmt.Sprintf("the log is of member %s, whom %s does not know: it was removed from the cluster, or the log is another member's", m.memberID, b.Name))
 		}
 	}
-	slices.SortStableFunc(h.bases, func(a, b *Base) int { return cmp.Compare(a.Index(), b.Index()) })
-	return nil
+	slices.SortStableFunc(bases, func(a, b *Base) int { return cmp.Compare(a.Index(), b.Index()) })
+	return bases, nil
 }
 
 // most is how many members a cluster is restored with, and more: a log that was
@@ -136,27 +140,25 @@ func (h *History) findImages(ctx context.Context) error {
 // them.
 const most = 32
 
-// addEmpty lets a log that begins with a cluster's first entry be replayed onto
-// nothing. The log of a restored cluster begins with the same entries, but what
-// was restored is not in it.
-func (h *History) addEmpty(began uint64) error {
-	spans := h.member.Coverage()
-	if len(spans) == 0 || spans[0].FirstIndex != 1 {
-		return nil
+// beginsEmpty reports a log that begins with a cluster's first entry, and so can be
+// replayed onto nothing. The log of a restored cluster begins with the same entries, but
+// what was restored is not in it.
+func (m *member) beginsEmpty(began uint64) (bool, error) {
+	if len(m.parts) == 0 || m.parts[0].FirstIndex != 1 {
+		return false, nil
 	}
-	names, err := safedir.Names(filepath.Join(h.member.dir, "member"))
+	names, err := safedir.Names(filepath.Join(m.dir, "member"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return false, err
 	}
 	restored := slices.ContainsFunc(names, func(name string) bool {
 		return strings.HasPrefix(name, "requorum-") && strings.HasSuffix(name, ".json")
 	})
 	if began > 0 && began <= most || restored {
-		h.member.notes = append(h.member.notes, "the log begins with its first entry, but of a cluster that was itself restored: what it was restored from is not in the log")
-		return nil
+		m.notes = append(m.notes, "the log begins with its first entry, but of a cluster that was itself restored: what it was restored from is not in the log")
+		return false, nil
 	}
-	h.bases = append(h.bases, &Base{Name: "the empty database before the first entry", Facts: snapshot.Facts{Revision: 1}})
-	return nil
+	return true, nil
 }
 
 // snapIndex is the index in the name of a .snap file: term and index in hex.

@@ -90,11 +90,11 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	if c.Time, err = h.about(ctx, c.Index); err != nil {
 		return fmt.Errorf("find out when entry %d was written: %w", c.Index, err)
 	}
-	if h.member != nil {
-		h.member.complete(c, p.Base, out.facts)
-	}
-	if j, ok := h.log.(*joined); ok {
-		j.complete(c)
+	switch l := h.log.(type) {
+	case *member:
+		l.complete(c, p.Base, out.facts)
+	case *joined:
+		l.complete(c)
 	}
 	switch sum, err := h.log.chain(ctx, c.Index); {
 	case err == nil:

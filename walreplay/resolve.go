@@ -93,8 +93,8 @@ func (h *History) Resolve(ctx context.Context, t Target, base string, o Options)
 func (h *History) complete(ctx context.Context, p *Point) (err error) {
 	p.Bytes = h.log.size(p.Base.Index()+1, p.Last)
 	p.AsIs = p.Entries() == 0 && p.Base.Manifest != nil && (p.MaxRevision == 0 || p.MaxRevision == p.Base.Facts.Revision)
-	if h.member != nil {
-		p.Notes = append(p.Notes, h.member.notes...)
+	if m, ok := h.log.(*member); ok {
+		p.Notes = append(p.Notes, m.notes...)
 	}
 	if p.MaxRevision == 0 {
 		if p.Time, err = h.about(ctx, p.Last); err != nil {
