@@ -13,6 +13,7 @@ import (
 
 	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 const (
@@ -203,7 +204,7 @@ func (b *bursts) begin(c change) {
 // and before the other.
 type when struct {
 	index         uint64
-	before, after *Seen
+	before, after *raftlog.Mark
 }
 
 // apart reports whether a pause lies between two entries.
@@ -224,7 +225,7 @@ func (w *when) pausesTo(later *when) float64 {
 }
 
 // between is the time between two samples in pauses, 0 where one is not there.
-func between(a, b *Seen) float64 {
+func between(a, b *raftlog.Mark) float64 {
 	if a == nil || b == nil {
 		return 0
 	}

@@ -254,7 +254,7 @@ func (a *archived) damageAt(first, last uint64) error {
 		if n.First > last || n.Last < first {
 			continue
 		}
-		if later := a.basesBetween(first, n.First); later {
+		if slices.ContainsFunc(a.bases, func(b *Base) bool { return first <= b.Index() && b.Index() <= n.First }) {
 			continue // what is behind it does not need it
 		}
 		return d.Err
@@ -282,24 +282,13 @@ func (a *archived) lastOf(n repository.SegmentName, damaged []segment.Damage) ui
 	return last
 }
 
-// basesBetween reports whether an image makes the log before it needless.
-func (a *archived) basesBetween(first, last uint64) bool {
-	for _, b := range a.bases {
-		if first <= b.Index() && b.Index() <= last {
-			return true
-		}
-	}
-	return false
-}
-
 // around counts the full snapshots as well: the cluster had not gone beyond one's
 // index before it was begun, and had reached it when it was finished.
-func (a *archived) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
-	low, high, err := a.At(ctx, t)
+func (a *archived) around(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
+	before, after, err = a.At(ctx, t)
 	if err != nil {
 		return nil, nil, err
 	}
-	before, after = seen(low), seen(high)
 	for _, b := range a.bases {
 		done, began := b.around(t)
 		before, after = further(before, done), nearer(after, began)
@@ -308,34 +297,27 @@ func (a *archived) around(ctx context.Context, t time.Time) (before, after *Seen
 }
 
 // around is what a stored backup shows as a clock does.
-func (b *Base) around(t time.Time) (before, after *Seen) {
+func (b *Base) around(t time.Time) (before, after *raftlog.Mark) {
 	if done := b.Manifest.Finished; !done.After(t) {
-		before = &Seen{b.Index(), done}
+		before = &raftlog.Mark{Index: b.Index(), Time: done}
 	}
 	if began := b.Taken; !began.Before(t) {
-		after = &Seen{b.Index(), began}
+		after = &raftlog.Mark{Index: b.Index(), Time: began}
 	}
 	return before, after
 }
 
-func seen(m *raftlog.Mark) *Seen {
-	if m == nil {
-		return nil
-	}
-	return &Seen{m.Index, m.Time}
-}
-
 // of looks at the marks between the segments around an index.
-func (a *archived) of(ctx context.Context, index uint64) (before, after *Seen, err error) {
+func (a *archived) of(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
 	for m, err := range a.MarksAround(ctx, index) {
 		if err != nil {
 			return nil, nil, err
 		}
 		switch {
 		case m.Index < index && (before == nil || m.Time.After(before.Time)):
-			before = &Seen{m.Index, m.Time}
+			before = &m
 		case m.Index >= index && (after == nil || m.Time.Before(after.Time)):
-			after = &Seen{m.Index, m.Time}
+			after = &m
 		}
 	}
 	if before != nil && after != nil && after.Time.Before(before.Time) {

@@ -361,7 +361,7 @@ func (j *joined) logs() []Part {
 	return all
 }
 
-func (c *joinedClock) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
+func (c *joinedClock) around(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
 	if c.base != nil {
 		before, after = c.base.around(t)
 	}
@@ -375,7 +375,7 @@ func (c *joinedClock) around(ctx context.Context, t time.Time) (before, after *S
 	return before, after, nil
 }
 
-func (c *joinedClock) of(ctx context.Context, index uint64) (before, after *Seen, err error) {
+func (c *joinedClock) of(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
 	for _, o := range c.clocks {
 		low, high, err := o.of(ctx, index)
 		if err != nil {
@@ -403,7 +403,7 @@ func (c *joinedClock) duration(ctx context.Context, first, last uint64) (longest
 
 // around leaves out what was seen behind the part. At a time when the cluster was
 // further than that, the last observation in the part is the nearest.
-func (p partClock) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
+func (p partClock) around(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
 	before, after, err = p.clock.around(ctx, t)
 	if err != nil {
 		return nil, nil, err
@@ -420,26 +420,26 @@ func (p partClock) around(ctx context.Context, t time.Time) (before, after *Seen
 	return before, p.within(after), nil
 }
 
-func (p partClock) of(ctx context.Context, index uint64) (before, after *Seen, err error) {
+func (p partClock) of(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
 	before, after, err = p.clock.of(ctx, min(index, p.until+1))
 	return before, p.within(after), err
 }
 
-func (p partClock) within(s *Seen) *Seen {
+func (p partClock) within(s *raftlog.Mark) *raftlog.Mark {
 	if s != nil && s.Index > p.until {
 		return nil
 	}
 	return s
 }
 
-func further(a, b *Seen) *Seen {
+func further(a, b *raftlog.Mark) *raftlog.Mark {
 	if a == nil || b != nil && b.Index > a.Index {
 		return b
 	}
 	return a
 }
 
-func nearer(a, b *Seen) *Seen {
+func nearer(a, b *raftlog.Mark) *raftlog.Mark {
 	if a == nil || b != nil && b.Index < a.Index {
 		return b
 	}

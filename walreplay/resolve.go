@@ -9,6 +9,7 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Point is what a target came to: an image to begin from, and up to where the
@@ -70,12 +71,12 @@ func (h *History) Resolve(ctx context.Context, t Target, base string, o Options)
 		p.Last = t.Index
 		err = h.resolveIndex(p)
 	case AtTime:
-		var at *Seen
+		var at *raftlog.Mark
 		if p.Last, at, err = h.resolveTime(ctx, t); err != nil {
 			return nil, err
 		}
 		if t.Nearest {
-			p.Notes = append(p.Notes, fmt.Sprintf("the observation nearest to %s is %s", t, at))
+			p.Notes = append(p.Notes, fmt.Sprintf("the observation nearest to %s is raft index %d at %s", t, at.Index, instant(at.Time)))
 		}
 		err = h.resolveIndex(p)
 	case BeforeKey, BeforePrefix:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Kind is what a target goes by.
@@ -86,22 +88,13 @@ func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.99
 // count as that at any time between.
 const exact = time.Second
 
-// Seen is one observation: at Time, by the clock of the one who asked, a member
-// had applied Index.
-type Seen struct {
-	Index uint64
-	Time  time.Time
-}
-
-func (s *Seen) String() string { return fmt.Sprintf("raft index %d at %s", s.Index, instant(s.Time)) }
-
 // clock says which index a cluster had reached when, from live observations.
 type clock interface {
 	// around are the observation of the highest index at or before t, and that of
 	// the lowest one at or after it; nil where there is none on that side.
-	around(ctx context.Context, t time.Time) (before, after *Seen, err error)
+	around(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error)
 	// of are the last observation below index and the first one at or above it.
-	of(ctx context.Context, index uint64) (before, after *Seen, err error)
+	of(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error)
 	// duration is the time between the earliest and the latest observation of the
 	// entries from first to last, or one that is longer than exact.
 	duration(ctx context.Context, first, last uint64) (time.Duration, error)
@@ -110,8 +103,8 @@ type clock interface {
 // resolveTime finds the index of a time. The state at a time between two
 // observations of different indexes is that of the earlier one, if they are
 // close; otherwise nobody knows it.
-func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *Seen, err error) {
-	refuse := func(reason string, before, after *Seen) error {
+func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *raftlog.Mark, err error) {
+	refuse := func(reason string, before, after *raftlog.Mark) error {
 		e := &NotCoveredError{Target: t, History: h.Name, Reason: reason}
 		e.Before, _ = h.nearSeen(before)
 		_, e.After = h.nearSeen(after)
@@ -161,7 +154,7 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 // cameTwice says that the observations around a time are of two passes of a clock
 // that was set back: the earlier one has the higher index, and what lies between
 // took longer than two observations of one time may be apart.
-func (h *History) cameTwice(ctx context.Context, before, after *Seen) (bool, error) {
+func (h *History) cameTwice(ctx context.Context, before, after *raftlog.Mark) (bool, error) {
 	if before == nil || after == nil || before.Index <= after.Index {
 		return false, nil
 	}
@@ -184,7 +177,7 @@ func (h *History) Observed(ctx context.Context, index uint64) (time.Time, error)
 
 // nearSeen are the recoverable points nearest to an observation, on both sides:
 // itself, unless the log or a full snapshot to begin from is missing there.
-func (h *History) nearSeen(s *Seen) (before, after *Near) {
+func (h *History) nearSeen(s *raftlog.Mark) (before, after *Near) {
 	if s == nil {
 		return nil, nil
 	}
@@ -197,7 +190,7 @@ func (h *History) nearSeen(s *Seen) (before, after *Near) {
 	return h.around(s.Index)
 }
 
-func nearest(t time.Time, before, after *Seen) *Seen {
+func nearest(t time.Time, before, after *raftlog.Mark) *raftlog.Mark {
 	switch {
 	case before == nil:
 		return after
