@@ -13,6 +13,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 )
 
 // rule is when segments of the level below become one of this level.
@@ -47,11 +48,14 @@ func (m *Merger) list(ctx context.Context) (*listing, error) {
 		return nil, err
 	}
 	if m.Repo.Checks() {
-		merged, err := ownMerged(ctx, m.Repo, m.Timeline)
+		// Without the foreign merged ones, and the damaged ones, which may be anybody's: by
+		// its name alone one could replace everything.
+		merged := slices.DeleteFunc(slices.Clone(segments), func(s repository.Segment) bool { return s.Level == 0 })
+		headers, err := (&Log{repo: m.Repo}).readHeaders(ctx, merged)
 		if err != nil {
 			return nil, err
 		}
-		segments = append(slices.DeleteFunc(segments, func(s repository.Segment) bool { return s.Level > 0 }), merged...)
+		segments = slices.DeleteFunc(segments, func(s repository.Segment) bool { return snapshot.IsDamaged(headers[s.String()].err) })
 	}
 	l := &listing{}
 	for _, s := range segments {

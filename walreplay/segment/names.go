@@ -622,20 +622,6 @@ func lastOwn(ctx context.Context, repo *repository.Repository, merged []reposito
 	return nil, nil
 }
 
-// ownMerged are the merged segments of timeline t. Where signatures are checked the
-// foreign ones are left out, and the damaged ones, which may be anybody's: by its name
-// alone one could replace everything.
-func ownMerged(ctx context.Context, repo *repository.Repository, t repository.TimelineID) ([]repository.Segment, error) {
-	merged, err := repo.MergedSegments(ctx, t)
-	if err != nil || !repo.Checks() {
-		return merged, err
-	}
-	headers, err := (&Log{repo: repo}).readHeaders(ctx, merged)
-	return slices.DeleteFunc(merged, func(s repository.Segment) bool {
-		return snapshot.IsDamaged(headers[s.String()].err)
-	}), err
-}
-
 func newestIn(ctx context.Context, repo *repository.Repository, segments []repository.Segment) (Header, bool, error) {
 	slices.SortStableFunc(segments, func(a, b repository.Segment) int {
 		return cmp.Compare(max(b.First, b.Last), max(a.First, a.Last))
