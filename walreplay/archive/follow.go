@@ -66,7 +66,9 @@ func (s *session) compare(h segment.Header) error {
 	case whole && sum == h.After:
 		return s.moveEnd(h)
 	case whole:
-		return s.forked(fmt.Sprintf("%s has committed other entries than those archived in %s", s.id, h.Name()))
+		// Choosing the timeline finds that the log contradicts this one, and where.
+		s.a.alarms.raise(AlarmTimeline, fmt.Sprintf("%s has committed other entries than those archived in %s", s.id, h.Name()))
+		return errAgain
 	case s.backlog() && slices.ContainsFunc(s.spool.of(s.timeline), func(mine segment.Header) bool { return same(mine, h) }):
 		return s.moveEnd(h)
 	case s.backlog():
@@ -105,13 +107,6 @@ func (s *session) waitFor(ahead uint64) error {
 	return nil
 }
 
-// forked begins anew: choosing the timeline finds that the log contradicts this
-// one, and where.
-func (s *session) forked(why string) error {
-	s.a.alarms.raise(AlarmTimeline, why)
-	return errAgain
-}
-
 func (s *session) takeover() time.Duration { return s.takeoverOf(s.id.MemberID) }
 
 // late reports that the writer is: something is to be archived for several
@@ -125,15 +120,6 @@ func (s *session) late(now time.Time) bool {
 		since = s.advanced
 	}
 	return now.Sub(since) > s.takeover()
-}
-
-// takeOver makes a writer of a follower, after one listing: the archive may end
-// elsewhere than where the next segment was looked for.
-func (s *session) takeOver(ctx context.Context) {
-	s.whenEndIsKnown(ctx, func() error {
-		s.role = Writer
-		return nil
-	})
 }
 
 // whenEndIsKnown lists, and goes on with then when the archive ends where it

@@ -222,7 +222,12 @@ func (s *session) work(ctx context.Context, now time.Time) error {
 	case s.role == Writer && s.cutDue(now):
 		return s.put(ctx)
 	case s.role == Follower && s.late(now):
-		s.takeOver(ctx)
+		// After one listing: the archive may end elsewhere than where the next segment was
+		// looked for.
+		s.whenEndIsKnown(ctx, func() error {
+			s.role = Writer
+			return nil
+		})
 	case len(s.a.unwritten) > 0:
 		s.writeGap(ctx)
 	default:
