@@ -287,7 +287,7 @@ func (m *member) chain(context.Context, uint64) (raftlog.Sum, error) {
 	return raftlog.Sum{}, errNoChain
 }
 
-// Heartbeats: only an archive has any.
+// Heartbeats are none: only an archive has any.
 func (m *member) Heartbeats(context.Context, uint64, uint64, int) iter.Seq2[segment.Heartbeat, error] {
 	return func(func(segment.Heartbeat, error) bool) {}
 }

@@ -183,7 +183,7 @@ func (l *Log) walkSegment(ctx context.Context, i int, c *chain, visit func(int, 
 	if err != nil {
 		return 0, nil, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // reading
 	r := newReader(f, 0, size, *c)
 	for n := 1; ; n++ {
 		if n%checkEvery == 0 && ctx.Err() != nil {

@@ -101,7 +101,7 @@ func (l *Log) head(n name) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // reading
 	return headOf(f, size, l.dir, n)
 }
 

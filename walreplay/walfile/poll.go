@@ -346,7 +346,7 @@ func (t *Tail) skip() {
 func (t *Tail) advance() {
 	s := t.held[0]
 	t.was, t.end = s.name.String(), t.at.offset
-	s.file.Close()
+	s.file.Close() //nolint:errcheck // reading
 	t.held = t.held[1:]
 	t.at.offset, t.at.segment = 0, s.name.seq+1
 	if len(t.held) > 0 {

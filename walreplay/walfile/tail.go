@@ -219,7 +219,7 @@ func (t *Tail) Overwritten() uint64 { return t.overwritten }
 // Close releases all files. Pending entries stay.
 func (t *Tail) Close() error {
 	for _, s := range t.held {
-		s.file.Close()
+		s.file.Close() //nolint:errcheck // reading
 	}
 	t.held = nil
 	if t.folder == nil {
