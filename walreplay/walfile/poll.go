@@ -222,7 +222,9 @@ func (t *Tail) scan() error {
 // errPurged says that the files before one were purged before they were opened.
 var errPurged = errors.New(purged)
 
-// errAgain says that a listing may have been taken in the middle of a change.
+// errAgain says that a listing may have been taken in the middle of a change: a file that is
+// being renamed can be missing in it, and so can those that were purged meanwhile, when
+// this process did not run for long enough.
 var errAgain = errors.New("the directory changes faster than it can be listed")
 
 func (t *Tail) sameFolder() error {
@@ -243,6 +245,9 @@ func (t *Tail) sameFolder() error {
 // take compares a listing with what is held, and opens what is new in it.
 func (t *Tail) take(names []name, surely bool) error {
 	if len(names) == 0 || names[len(names)-1].seq < t.seq {
+		if !surely {
+			return errAgain
+		}
 		return fmt.Errorf("%s holds no segment %016x: %w", t.dir, t.seq, ErrReplaced)
 	}
 	listed := make(map[uint64]name, len(names))
@@ -273,7 +278,7 @@ func (t *Tail) take(names []name, surely bool) error {
 		var hole error
 		if n.seq != t.seq+1 {
 			if !surely {
-				return errAgain // a file that is being renamed can be missing in a listing
+				return errAgain
 			}
 			if hole = errPurged; names[0].seq < n.seq {
 				hole = fmt.Errorf("the file before it is missing, and older ones are there: %s is the oldest", names[0])

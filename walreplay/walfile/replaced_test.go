@@ -99,3 +99,23 @@ func TestDirectoryAway(t *testing.T) {
 		t.Fatalf("read to %d", tail.Last())
 	}
 }
+
+// TestStaleListing: a listing that lacks what was seen before is taken again, before it
+// says that another log is there.
+func TestStaleListing(t *testing.T) {
+	small(t, 16<<10)
+	w := newWriter(t, filepath.Join(t.TempDir(), "wal"), testIdentity)
+	tail := openTail(t, w.dir, TailOptions{})
+	before, err := list(w.dir)
+	require.NoError(t, err)
+	for first := uint64(1); first < 50; first += 10 {
+		w.save(first+9, entriesOf(first, first+9, 1, 2000)...)
+	}
+	check(t, w.Sync())
+	check(t, tail.Poll(t.Context()))
+	for _, stale := range [][]name{before, nil} {
+		require.ErrorIs(t, tail.take(stale, false), errAgain)
+		require.ErrorIs(t, tail.take(stale, true), ErrReplaced)
+	}
+	check(t, tail.Poll(t.Context()))
+}
