@@ -35,8 +35,10 @@ func TestPromise2Operations(t *testing.T) {
 	compare := func(c *pb.Compare) []byte { return txn(&pb.TxnRequest{Compare: []*pb.Compare{c}}) }
 	deep := func(n int) []byte {
 		of := &pb.TxnRequest{}
-		for range n {
-			of = txnOf(txnOp(of))
+		for i := range n {
+			if of = txnOf(txnOp(of)); i%2 > 0 {
+				of.Success, of.Failure = nil, of.Success
+			}
 		}
 		return txn(of)
 	}
