@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,4 +31,20 @@ func TestParseKeyValue(t *testing.T) {
 			t.Errorf("%s: it was read as %+v, %v", name, kv, err)
 		}
 	}
+}
+
+// Two keys of one hash are two.
+func TestKeysOfOneHash(t *testing.T) {
+	r, err := openRows(empty(t), filepath.Join(t.TempDir(), "rows"), spoolBuffer)
+	require.NoError(t, err)
+	x := newKeyIndex(r)
+	_, hash, known := x.lookup([]byte("b"))
+	require.False(t, known)
+	n := x.add(hash)
+	at, size, err := r.add(n, 0, false, &keyValue{key: []byte("a"), created: 2, modified: 2, version: 1})
+	require.NoError(t, err)
+	x.set(n, at, size)
+	_, _, known = x.lookup([]byte("b"))
+	require.False(t, known, "it was taken for the other key")
+	require.NoError(t, r.close())
 }
