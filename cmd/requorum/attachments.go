@@ -20,7 +20,6 @@ func newAttachmentsCommand(g *globals) *cobra.Command {
 		Short: "List and extract files that were stored with a backup: a PKI, an EncryptionConfiguration",
 		Long: `List and extract attachments: files that 'requorum agent' stored, encrypted, with
 each full snapshot, because a cluster cannot be rebuilt without them.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAttachmentsListCommand(g), newAttachmentsExtractCommand(g))
 	return cmd

@@ -48,7 +48,7 @@ func TestExitCodes(t *testing.T) {
 
 // Wrong arguments are wrong usage, of a command below another as well.
 func TestWrongArguments(t *testing.T) {
-	for _, args := range [][]string{{"list", "x"}, {"keys", "new"}, {"host", "may-start", "x"}, {"attachments", "list", "x", "y"}} {
+	for _, args := range [][]string{{"list", "x"}, {"keys", "new"}, {"keys", "bogus"}, {"host", "may-start", "x"}, {"attachments", "list", "x", "y"}} {
 		if e := runHere(t.Context(), args...); e.code != exitUsage {
 			t.Error(e)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -447,10 +448,7 @@ func (c *connFlags) config(g *globals) (client.Config, error) {
 	cfg.Logger = g.logger()
 	if c.flags.Changed("user") {
 		user, password := client.SplitUser(c.user)
-		cfg.User = user
-		if password != "" {
-			cfg.Password = password
-		}
+		cfg.User, cfg.Password = user, cmp.Or(password, g.getenv("ETCDCTL_PASSWORD")) // not another user's, of ETCDCTL_USER
 	}
 	override(c.flags, "password", &cfg.Password, c.cfg.Password)
 	if cfg.User != "" && cfg.Password == "" {

@@ -80,7 +80,6 @@ on; the ETCDCTL_ variables of etcdctl for the connection). The command line wins
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return applySettings(cmd, g)
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(env.stdin)
 	root.SetOut(env.stdout)
@@ -151,8 +150,12 @@ func misspeltOption(cmd *cobra.Command, err error) error {
 
 // complete gives a command and those below it what all have: its help says what exit codes
 // mean, it takes no arguments unless it says otherwise, wrong ones are usage errors, as
-// wrong flags are already, and the shell completes its choices.
+// wrong flags are already, the shell completes its choices, and one that only has others
+// below it prints its help.
 func complete(c *cobra.Command) {
+	if c.RunE == nil {
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 	if c.Long != "" {
 		c.Long += exitHelp
 	}
