@@ -129,14 +129,8 @@ func (l *localRecovery) complete(ctx context.Context, result *restore.Result) er
 		return orUnproven(l.plan, l.g.printRecovered(report), l.g.unchanged())
 	}
 	report.Repositories = l.succeed(ctx, result.Plan)
-	failed := l.repos.Unread
-	for _, d := range report.Repositories {
-		if d.Failed != "" {
-			failed = append(failed, sources.Unread{Repository: d.Repository, Reason: d.Failed})
-		}
-	}
 	var incomplete error
-	if len(failed) > 0 {
+	if failed := l.unrecorded(report.Repositories); len(failed) > 0 {
 		incomplete = partlyError{fmt.Sprintf("the new members are built, but %s does not record that they replace the old cluster: %s. Run the same command again when it can be written", failed[0].Repository, failed[0].Reason)}
 	}
 	if !l.o.start.start {
@@ -147,6 +141,17 @@ func (l *localRecovery) complete(ctx context.Context, result *restore.Result) er
 		return l.g.printRecovered(report)
 	})
 	return orUnproven(l.plan, err, incomplete)
+}
+
+// unrecorded are the repositories that do not record what takes the old cluster's place.
+func (l *localRecovery) unrecorded(done []recovery.TimelinesDone) []sources.Unread {
+	failed := slices.Clone(l.repos.Unread)
+	for _, d := range done {
+		if d.Failed != "" {
+			failed = append(failed, sources.Unread{Repository: d.Repository, Reason: d.Failed})
+		}
+	}
+	return failed
 }
 
 // decided is what stays with the members that are built.
@@ -170,10 +175,8 @@ func (l *localRecovery) snapshotWritten(ctx context.Context, result *restore.Res
 		}
 		report.HostPlan, report.PlanFile = members, l.o.plan
 		report.Repositories = l.succeed(ctx, members)
-		for _, d := range report.Repositories {
-			if d.Failed != "" {
-				incomplete = partlyError{fmt.Sprintf("%s does not know of the new cluster: %s", d.Repository, d.Failed)}
-			}
+		if failed := l.unrecorded(report.Repositories); len(failed) > 0 {
+			incomplete = partlyError{fmt.Sprintf("%s does not know of the new cluster: %s", failed[0].Repository, failed[0].Reason)}
 		}
 	}
 	return orUnproven(l.plan, l.g.printRecovered(report), incomplete)

@@ -268,7 +268,7 @@ func (e *rescueEvents) Progress(phase recovery.Phase, host, what string, done, t
 	if what == "" {
 		what = string(phase)
 	}
-	e.meter.count(what, done, total)
+	e.meter.update(what, done, total)
 }
 
 func (e *rescueEvents) Waiting(phase recovery.Phase, text string) {

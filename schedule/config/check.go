@@ -423,10 +423,16 @@ func (j *Jobs) Prove(level report.Level) bool {
 
 func (k *checker) jobs() {
 	for _, j := range k.Jobs.All() {
+		key := "jobs." + j.Name
+		if s := j.Timing.Schedule; s != "" { // of one that is off, too: it is read where jobs are listed
+			if err := job.CheckSchedule(s); err != nil {
+				k.refuseErr(key+".schedule", err)
+				continue
+			}
+		}
 		if !j.Timing.Runs() {
 			continue
 		}
-		key := "jobs." + j.Name
 		k.refuse(j.Reads && k.Encrypted() && !k.HasIdentities(), key,
 			"it has to read what is encrypted, and this agent holds recipients alone: add encryption.identity-files, or write %s.run: off here and run the job on a verifier that holds the identity", key)
 		k.timing(key, j.Timing)
@@ -438,10 +444,6 @@ func (k *checker) timing(key string, t *Timing) {
 	if t.Schedule == "" {
 		otherwise := key == "jobs.structure" && k.Jobs.Structure.AfterFull
 		k.refuse(!otherwise, key+".schedule", "it would never run: write a cron expression, or %s.run: off", key)
-		return
-	}
-	if err := job.CheckSchedule(t.Schedule); err != nil {
-		k.refuseErr(key+".schedule", err)
 		return
 	}
 	shortest, _ := Periods(t.Schedule, k.zone)

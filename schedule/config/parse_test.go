@@ -120,6 +120,7 @@ func TestRefused(t *testing.T) {
 		{"@every", "jobs: {prune: {schedule: '@every 6h'}}\n", "no two would agree"},
 		{"a zone in a schedule", "jobs: {prune: {schedule: 'TZ=UTC 0 6 * * *'}}\n", "time-zone"},
 		{"a day that never comes", "jobs: {prune: {schedule: '0 0 30 2 *'}}\n", "no such day ever comes"},
+		{"no schedule of a job that is off", "jobs: {prune: {run: off, schedule: nonsense}}\n", "is no cron expression"},
 		{"jitter over the period", "jobs: {merge: {jitter: 1h}}\n", "not shorter than"},
 		{"never runs", "jobs: {structure: {after-full: false}}\n", "never run"},
 		{"relative path", "member: {data-dir: etcd}\narchive: {spool-dir: /s}\n", "relative"},
