@@ -140,7 +140,7 @@ var checksumFaults = []fault{
 
 	{"segment of another history that begins a chain of its own", func(w *world) { w.segment("b", 31, 31, 40, 0) }, []string{"fork log"}},
 
-	{"verdict flipped", func(w *world) { w.tell(); w.flip(w.one("verdicts/"), 400) }, []string{"verdict verdicts/"}},
+	{"verdict flipped", func(w *world) { w.proves(); w.flip(w.one("verdicts/"), 400) }, []string{"verdict verdicts/"}},
 	{"mark under another name", func(w *world) {
 		w.mark(42, termOf(42), 0)
 		w.put(w.one(worldTimeline.String()+"/marks/000000000000002a"), w.get(w.one(worldTimeline.String()+"/marks/0000000000000023")))

@@ -56,7 +56,7 @@ func (r *run) runFileLevels(ctx context.Context, path string, image *snapshot.Fi
 		_, err := r.checkSum(ctx, path, image)
 		return err
 	}
-	progress := jointProgress{tell: r.Progress, phase: "read " + path + " and check its structure", total: image.Size()}
+	progress := jointProgress{report: r.Progress, phase: "read " + path + " and check its structure", total: image.Size()}
 	if image.HasHash() {
 		progress.total += image.Size()
 	}

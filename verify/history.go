@@ -297,9 +297,9 @@ func (r *run) drill(ctx context.Context, d drilled) error {
 // jointProgress reports parts that are read at the same time as if they were
 // one phase. Its functions may be called by several goroutines.
 type jointProgress struct {
-	tell  func(phase string, done, total int64)
-	phase string
-	total int64
+	report func(phase string, done, total int64)
+	phase  string
+	total  int64
 
 	mu   sync.Mutex
 	done int64
@@ -312,6 +312,6 @@ func (j *jointProgress) part() func(phase string, done, total int64) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.done, before = j.done+done-before, done
-		j.tell(j.phase, j.done, j.total)
+		j.report(j.phase, j.done, j.total)
 	}
 }

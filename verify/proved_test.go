@@ -18,13 +18,13 @@ import (
 func provenWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, onMemory())
-	wantKinds(t, w.tell())
+	wantKinds(t, w.proves())
 	wantKinds(t, w.verify(Request{}))
 	return w
 }
 
-// tell verifies everything and writes the verdict.
-func (w *world) tell() *report.Report {
+// proves verifies everything and writes the verdict.
+func (w *world) proves() *report.Report {
 	w.Helper()
 	r := w.verify(Request{})
 	_, err := verdict.Write(w.Context(), w.repo, verdict.FromReport(r))
@@ -93,7 +93,7 @@ func TestReplacedStaysFound(t *testing.T) {
 	w := provenWorld(t)
 	w.backupOf(newBackup, 35, database(oldBackup))
 	for range 3 {
-		wantKinds(t, w.tell(), "manifest full/"+newBackup)
+		wantKinds(t, w.proves(), "manifest full/"+newBackup)
 	}
 	m, err := snapshot.ReadManifest(t.Context(), w.repo, worldTimeline, newBackup)
 	w.must(err)
@@ -185,7 +185,7 @@ func TestNewestTimelineGone(t *testing.T) {
 	t.Run("the newer one", func(t *testing.T) {
 		w := newWorld(t, onMemory())
 		w.move(oldBackup)
-		w.tell()
+		w.proves()
 		lose(w)
 		for _, req := range []Request{{Backup: Latest}, {Backup: All}} {
 			w.wantWithin(w.verify(req), "missing full/"+newBackup)
@@ -194,14 +194,14 @@ func TestNewestTimelineGone(t *testing.T) {
 	t.Run("the older one", func(t *testing.T) {
 		w := newWorld(t, onMemory())
 		w.move(newBackup)
-		w.tell()
+		w.proves()
 		lose(w)
 		wantKinds(t, w.verify(Request{Backup: Latest}))
 	})
 	t.Run("it was pruned", func(t *testing.T) {
 		w := newWorld(t, onMemory())
 		w.move(oldBackup)
-		w.tell()
+		w.proves()
 		w.must(w.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: worldTimeline, Backup: newBackup}))
 		lose(w)
 		wantKinds(t, w.verify(Request{Backup: Latest}))
@@ -244,7 +244,7 @@ func TestProvedMeanwhile(t *testing.T) {
 	s := &between{Sink: w.sink}
 	s.do = func() {
 		w.put(manifestObject(newBackup), manifest)
-		wantKinds(t, w.tell())
+		wantKinds(t, w.proves())
 	}
 	repo, err := repository.Open(t.Context(), s)
 	w.must(err)

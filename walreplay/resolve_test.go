@@ -92,7 +92,7 @@ func TestTargets(t *testing.T) {
 
 // What was found of a key is reported: whether it was changed or deleted, where and
 // when.
-func TestBeforeTells(t *testing.T) {
+func TestBeforeSays(t *testing.T) {
 	w := story(t)
 	w.archive(4, 7, true, 6, 7)
 	w.archive(8, 12, false, 12)

@@ -66,7 +66,7 @@ func read(path string) ([]runtime.Object, error) {
 	return decode(data)
 }
 
-// decode goes on after a fault, so that all are told.
+// decode goes on after a fault, so that all are reported.
 func decode(data []byte) ([]runtime.Object, error) {
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	documents := yamlstream.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))

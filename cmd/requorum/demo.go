@@ -113,7 +113,7 @@ func (g *globals) demo(ctx context.Context, o *demoOptions) (err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
 	}
 	d.say("Working in %s", d.dir)
-	if err := d.tell(ctx, o.keys); err != nil {
+	if err := d.steps(ctx, o.keys); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	if g.output == "json" {
@@ -168,7 +168,7 @@ func (d *demo) result(ctx context.Context, to any, args ...string) error {
 	return json.Unmarshal(out.Bytes(), to)
 }
 
-func (d *demo) tell(ctx context.Context, keys int) (err error) {
+func (d *demo) steps(ctx context.Context, keys int) (err error) {
 	key := filepath.Join(d.dir, "signing.key")
 	if err := d.run(ctx, io.Discard, d.stderr, "keys", "new", key); err != nil {
 		return err

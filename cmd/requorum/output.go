@@ -140,11 +140,11 @@ func (g *globals) newMeter() *meter {
 }
 
 // update says where a phase stands, in bytes; total is 0 where it is not known.
-func (m *meter) update(phase string, done, total int64) { m.tell(phase, done, total, size) }
+func (m *meter) update(phase string, done, total int64) { m.print(phase, done, total, size) }
 
 // count is update for what is counted in pieces, such as entries.
 func (m *meter) count(phase string, done, total int64) {
-	m.tell(phase, done, total, func(n int64) string { return strconv.FormatInt(n, 10) })
+	m.print(phase, done, total, func(n int64) string { return strconv.FormatInt(n, 10) })
 }
 
 // countedPhases are those of a replay and of a verification whose progress is no bytes:
@@ -160,7 +160,7 @@ func (m *meter) show(phase string, done, total int64) {
 	}
 }
 
-func (m *meter) tell(phase string, done, total int64, amount func(int64) string) {
+func (m *meter) print(phase string, done, total int64, amount func(int64) string) {
 	if m.quiet {
 		return
 	}

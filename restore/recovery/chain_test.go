@@ -299,7 +299,7 @@ func TestStartedWhileRead(t *testing.T) {
 
 // What a run did on a host that is at hand is not passed by in an undo because its
 // member was declared dead: it may be the new host of that name.
-func TestUndoPassesByWhatItIsToldNow(t *testing.T) {
+func TestUndoPassesByWhatIsGivenNow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestUndoFromTheMiddle takes a recovery back; this takes a recovery more")
 	}

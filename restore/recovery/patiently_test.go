@@ -77,10 +77,10 @@ func (h *testHost) clientRuns() bool {
 	return exec.Command("sh", "-c", "kill -0 $(cat "+filepath.Join(h.dir, "front.pid")+")").Run() == nil
 }
 
-// TestTellsWhoIsWaitedFor: a client that takes its time to stop, and then to start, is
+// TestSaysWhoIsWaitedFor: a client that takes its time to stop, and then to start, is
 // named while the command waits for it, with how long it may take at most. The client
 // ends and comes back only once that was said.
-func TestTellsWhoIsWaitedFor(t *testing.T) {
+func TestSaysWhoIsWaitedFor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for clients that take their time")
 	}

@@ -180,7 +180,7 @@ type writer struct {
 	mu   sync.Mutex
 	out  io.Writer
 	last progress
-	told time.Time
+	sent time.Time
 }
 
 func (w *writer) progress(phase string, done, total int64) {
@@ -188,10 +188,10 @@ func (w *writer) progress(phase string, done, total int64) {
 	defer w.mu.Unlock()
 	now := time.Now()
 	p := progress{phase, done, total}
-	if p == w.last || phase == w.last.Phase && done != total && now.Sub(w.told) < between {
+	if p == w.last || phase == w.last.Phase && done != total && now.Sub(w.sent) < between {
 		return
 	}
-	w.last, w.told = p, now
+	w.last, w.sent = p, now
 	_ = json.NewEncoder(w.out).Encode(message{Progress: &p}) // where nobody reads, end says so
 }
 

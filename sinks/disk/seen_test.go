@@ -69,13 +69,13 @@ func TestGoneIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// whenTold does something once, when a logger writes its first line.
-type whenTold struct {
+// whenLogged does something once, when a logger writes its first line.
+type whenLogged struct {
 	once sync.Once
 	do   func()
 }
 
-func (w *whenTold) Write(p []byte) (int, error) {
+func (w *whenLogged) Write(p []byte) (int, error) {
 	w.once.Do(w.do)
 	return len(p), nil
 }
@@ -96,7 +96,7 @@ func TestGoneIsWaitedFor(t *testing.T) {
 		},
 	} {
 		rename(t, s.path, s.path+".away")
-		back := &whenTold{do: func() { rename(t, s.path+".away", s.path) }}
+		back := &whenLogged{do: func() { rename(t, s.path+".away", s.path) }}
 		s.Set(sinks.Options{Retry: sinks.Retry{For: time.Minute, Longest: time.Millisecond, Logger: slog.New(slog.NewTextHandler(back, nil))}})
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", call, err)

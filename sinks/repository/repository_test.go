@@ -117,7 +117,7 @@ func TestMovedTimelineDescriptor(t *testing.T) {
 }
 
 // Promise 1: without a manifest it is no backup, and said to be none.
-func TestPromise1FullsTellIncompleteOnes(t *testing.T) {
+func TestPromise1FullsNameIncompleteOnes(t *testing.T) {
 	s, _ := newSink(t)
 	r, err := repository.Init(t.Context(), s, time.Now())
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ type Difference struct {
 // sizes; it may be nil, and is called from Compare's goroutine.
 func Compare(ctx context.Context, a, b Database, progress func(done, total int64)) (_ Difference, err error) {
 	c := &comparison{}
-	read := &reading{tell: progress, total: a.Size() + b.Size()}
+	read := &reading{progress: progress, total: a.Size() + b.Size()}
 	names := map[string]bool{}
 	for i, d := range []Database{a, b} {
 		f, errOpen := safedir.Open(d.File.Name())
@@ -123,14 +123,14 @@ func Compare(ctx context.Context, a, b Database, progress func(done, total int64
 
 // reading counts what is read of both databases.
 type reading struct {
-	tell        func(done, total int64)
+	progress    func(done, total int64)
 	done, total int64
 }
 
 func (r *reading) add(n int64) {
 	before := r.done
-	if r.done = min(r.done+n, r.total); r.tell != nil && (before>>20 != r.done>>20 || n == r.total) {
-		r.tell(r.done, r.total)
+	if r.done = min(r.done+n, r.total); r.progress != nil && (before>>20 != r.done>>20 || n == r.total) {
+		r.progress(r.done, r.total)
 	}
 }
 

@@ -328,7 +328,7 @@ func (p *proving) checkKeys(ctx context.Context) {
 	if p.Expected == nil || p.Expected.keys == nil {
 		return
 	}
-	const readers, mostTold = 8, 10
+	const readers, mostNamed = 8, 10
 	p.check(ctx, "the keys", func(ctx context.Context) error {
 		var mu sync.Mutex
 		var wrong []string
@@ -360,10 +360,10 @@ func (p *proving) checkKeys(ctx context.Context) {
 			return err
 		}
 		slices.Sort(wrong)
-		for _, text := range wrong[:min(len(wrong), mostTold)] {
+		for _, text := range wrong[:min(len(wrong), mostNamed)] {
 			p.wrong("%s", text)
 		}
-		if more := len(wrong) - mostTold; more > 0 {
+		if more := len(wrong) - mostNamed; more > 0 {
 			p.wrong("so do %s", report.Counted(more, "more key", "more keys"))
 		}
 		if len(wrong) == 0 {

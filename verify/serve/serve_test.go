@@ -99,13 +99,13 @@ func TestPromise4WithoutCredentials(t *testing.T) {
 	}
 }
 
-// told keeps what was said of the wait.
-type told struct {
+// waits keeps what was said of the wait.
+type waits struct {
 	mu  sync.Mutex
 	all []Waiting
 }
 
-func (w *told) hear(one Waiting) {
+func (w *waits) hear(one Waiting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = append(w.all, one)
@@ -120,7 +120,7 @@ func TestPromise4MembersDown(t *testing.T) {
 	r.Kill(2)
 	request := r.request
 	request.Grace, request.Client.CommandTimeout = 1500*time.Millisecond, 10*time.Second // m3 may have led
-	var heard told
+	var heard waits
 	request.Waiting = heard.hear
 	began := time.Now()
 	report, err := Prove(t.Context(), request)

@@ -105,7 +105,7 @@ func (a *alarms) raise(name Alarm, text string) {
 	}
 	a.raised = append(a.raised, RaisedAlarm{name, since, text})
 	a.mu.Unlock()
-	a.tell(Event{name, true, text})
+	a.report(Event{name, true, text})
 }
 
 func (a *alarms) clear(name Alarm) {
@@ -118,7 +118,7 @@ func (a *alarms) clear(name Alarm) {
 			}
 			a.over[name] = over{r.Since, a.now()}
 			a.mu.Unlock()
-			a.tell(Event{name, false, r.Text})
+			a.report(Event{name, false, r.Text})
 			return
 		}
 	}
@@ -134,7 +134,7 @@ func (a *alarms) when(name Alarm, is bool, text func() string) {
 	}
 }
 
-func (a *alarms) tell(e Event) {
+func (a *alarms) report(e Event) {
 	if a.events != nil {
 		a.events(e)
 	}

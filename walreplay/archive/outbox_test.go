@@ -175,7 +175,7 @@ func spoolOfAnotherChain(t *testing.T, purged, lost bool) {
 			require.NoError(t, err)
 			merged += len(report.Merged)
 		}
-		if r.namesTellTheSame(); merged == 0 || r.whole() {
+		if r.namesSayTheSame(); merged == 0 || r.whole() {
 			t.Errorf("%d segments were merged; ranges %+v", merged, r.ranges())
 		}
 	})

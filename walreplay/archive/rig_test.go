@@ -43,7 +43,7 @@ func inFakeTime(t *testing.T, members int, test func(t *testing.T, r *rig)) {
 		test(t, r)
 		r.sink.AllFired(t)
 		synctest.Wait()
-		r.namesTellTheSame()
+		r.namesSayTheSame()
 	})
 }
 
@@ -221,9 +221,9 @@ func (r *rig) openLog(n int) *segment.Log {
 	return l
 }
 
-// namesTellTheSame: what an archiver left is the same log by names and by all headers, and
+// namesSayTheSame: what an archiver left is the same log by names and by all headers, and
 // each part that they call whole can be read.
-func (r *rig) namesTellTheSame() {
+func (r *rig) namesSayTheSame() {
 	r.Helper()
 	repo, err := repository.Open(context.Background(), r.memory)
 	if r.Failed() || errors.Is(err, repository.ErrNoRepository) {

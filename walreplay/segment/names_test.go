@@ -42,7 +42,7 @@ func longLog(merged, small int) []piece {
 }
 
 // What names show is what all headers show, and takes a bounded number of reads.
-func TestNamesTellWhatHeadersTell(t *testing.T) {
+func TestNamesSayWhatHeadersSay(t *testing.T) {
 	for _, c := range []struct{ merged, small int }{{0, 1}, {0, 200}, {3, 1}, {200, 1}, {200, 300}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			s := sinktest.NewFaulty(sinktest.NewMemory())
@@ -117,7 +117,7 @@ func TestNamesFindATimeThatCameTwice(t *testing.T) {
 }
 
 // Where names promise more than there is, reading falls back on all headers.
-func TestNamesThatDoNotTell(t *testing.T) {
+func TestNamesThatDoNotSay(t *testing.T) {
 	for name, c := range map[string]struct {
 		pieces  []piece
 		damaged int // position; 0: none

@@ -33,26 +33,26 @@ func (t *Tail) Poll(ctx context.Context) error {
 	if t.Pinned() > t.options.PinLimit {
 		t.DropPins()
 	}
-	if t.told != nil {
+	if t.reported != nil {
 		if len(t.pending) > 0 {
 			return nil
 		}
 		t.log.restart()
-		t.told = nil
+		t.reported = nil
 	}
 	for !t.Full() && len(t.held) > 0 {
 		// What has a successor before it is read is final.
 		final := len(t.held) > 1
 		err := t.read(ctx, t.held[0], final)
 		if err != nil || t.Full() {
-			return t.tell(err)
+			return t.report(err)
 		}
 		if !final {
 			if err := t.scan(); err != nil {
 				return err
 			}
 			if len(t.held) == 1 {
-				return t.tell(t.log.settle())
+				return t.report(t.log.settle())
 			}
 			continue
 		}
@@ -63,10 +63,10 @@ func (t *Tail) Poll(ctx context.Context) error {
 	return nil
 }
 
-// tell remembers a hole that is reported.
-func (t *Tail) tell(err error) error {
+// report remembers a hole that is reported.
+func (t *Tail) report(err error) error {
 	if IsHole(err) {
-		t.told = err
+		t.reported = err
 		t.cutPending(t.log.last() + 1)
 	}
 	return err

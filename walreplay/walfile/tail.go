@@ -63,7 +63,7 @@ type Tail struct {
 	floor    uint64
 	watching bool
 
-	told        error // a hole that was reported, and not gone on behind
+	reported    error // a hole that was reported, and not gone on behind
 	ended       place // where zeros stood behind what was read at an earlier Poll
 	stuck       place // where good records stood behind bad ones at the last Poll
 	overwritten uint64
@@ -181,7 +181,7 @@ func (t *Tail) Recorded() uint64 { return t.log.commit }
 // Full says that PendingLimit is reached, or that a hole was reported and pending
 // entries are before it: there is more to read after a Release.
 func (t *Tail) Full() bool {
-	if t.told != nil {
+	if t.reported != nil {
 		return len(t.pending) > 0
 	}
 	o := t.options

@@ -132,7 +132,7 @@ func (n *node) running(t *testing.T, program string) int {
 // whole fails where the kubelet ever read anything but whole manifests, one of each.
 func (n *node) whole(t *testing.T) map[string]int {
 	t.Helper()
-	starts, _, faults := n.kubelet.Told()
+	starts, _, faults := n.kubelet.Seen()
 	if len(faults) > 0 {
 		t.Errorf("the kubelet found: %q", faults)
 	}

@@ -28,8 +28,8 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// told is the summary of a member whose log has these entries.
-func told(t testing.TB, w io.Writer, log iter.Seq2[raftlog.Entry, error]) error {
+// writeSummary writes the summary of a member whose log has these entries.
+func writeSummary(t testing.TB, w io.Writer, log iter.Seq2[raftlog.Entry, error]) error {
 	t.Helper()
 	d := &memberDir{Survivor: Survivor{Name: "m1", DataDir: t.TempDir()}, remains: &Remains{Name: "m1", Log: &Log{}, Written: time.Unix(1, 0).UTC()}}
 	return d.write(t.Context(), w, log)
@@ -77,7 +77,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 		var b bytes.Buffer
-		require.NoError(t, told(t, &b, yielded(entries)))
+		require.NoError(t, writeSummary(t, &b, yielded(entries)))
 		found, err := heard(t, &b, func(e logEntry) { got = append(got, e) })
 		require.NoError(t, err)
 		require.True(t, slices.Equal(want, got), "seed %d: %d entries, want %d", seed, len(got), len(want))
@@ -88,7 +88,7 @@ func TestRoundTrip(t *testing.T) {
 // Promise 2: cut anywhere, or anything behind it: an error.
 func TestPromise2NothingButTheWhole(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, told(t, &b, yielded([]raftlog.Entry{{Index: 7, Term: 1}, {Index: 8, Term: 1}, {Index: 400, Term: 3}, {Index: math.MaxUint64 - 1, Term: 1 << 63}})))
+	require.NoError(t, writeSummary(t, &b, yielded([]raftlog.Entry{{Index: 7, Term: 1}, {Index: 8, Term: 1}, {Index: 400, Term: 3}, {Index: math.MaxUint64 - 1, Term: 1 << 63}})))
 	whole := b.Bytes()
 	read := func(r io.Reader) error { _, err := heard(t, r, func(logEntry) {}); return err }
 	require.NoError(t, read(bytes.NewReader(whole)))
@@ -123,7 +123,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 // started meanwhile, see TestSummaryStartedMeanwhile.
 func TestNotWritten(t *testing.T) {
 	broken := errors.New("broken")
-	require.ErrorIs(t, told(t, failing{broken}, yielded(nil)), broken)
+	require.ErrorIs(t, writeSummary(t, failing{broken}, yielded(nil)), broken)
 	d := &memberDir{Survivor: Survivor{DataDir: t.TempDir()}, remains: &Remains{DataDir: strings.Repeat("d", maxSummaryLine)}}
 	require.ErrorContains(t, d.write(t.Context(), io.Discard, yielded(nil)), "at most")
 }
@@ -134,7 +134,7 @@ func TestPromise1Flat(t *testing.T) {
 	from, to := io.Pipe()
 	size := 0
 	go func() {
-		to.CloseWithError(told(t, writerFunc(func(b []byte) (int, error) { size += len(b); return to.Write(b) }), func(yield func(raftlog.Entry, error) bool) {
+		to.CloseWithError(writeSummary(t, writerFunc(func(b []byte) (int, error) { size += len(b); return to.Write(b) }), func(yield func(raftlog.Entry, error) bool) {
 			for i := uint64(1); i <= n && yield(raftlog.Entry{Index: i, Term: 7}, nil); i++ {
 			}
 		}))

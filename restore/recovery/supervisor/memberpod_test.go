@@ -60,7 +60,7 @@ echo '{"containers":[{"id":"c1","state":"CONTAINER_RUNNING","labels":{"io.kubern
 				t.Errorf("the manifest came back otherwise: %v", err)
 			}
 			// At first, away, and back.
-			if starts, changes, faults := k.Told(); starts["etcd"] != 2 || changes != 3 || len(faults) > 0 {
+			if starts, changes, faults := k.Seen(); starts["etcd"] != 2 || changes != 3 || len(faults) > 0 {
 				t.Errorf("the kubelet started %v pods, saw %d changes, and: %q", starts, changes, faults)
 			}
 		})

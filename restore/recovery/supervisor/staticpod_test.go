@@ -50,7 +50,7 @@ func newPod(t *testing.T, mode string, cri bool, k *kubelettest.Kubelet) *client
 // manifest or none, as many times as said.
 func (p *clientPod) expect(t *testing.T, starts, changes int) {
 	t.Helper()
-	s, c, faults := p.kubelet.Told()
+	s, c, faults := p.kubelet.Seen()
 	if n := s[p.process]; n != starts || c != changes || len(faults) > 0 {
 		t.Errorf("the kubelet started %v, want %d; saw %d changes, want %d; and: %q", s, starts, c, changes, faults)
 	}
@@ -119,7 +119,7 @@ func TestStaticPodThatCrashes(t *testing.T) {
 			k := &kubelettest.Kubelet{Delay: 700 * time.Millisecond, Backoff: 200 * time.Millisecond}
 			p := newPod(t, "crashing", cri, k)
 			for started := 0; started < 2; time.Sleep(10 * time.Millisecond) {
-				s, _, _ := k.Told()
+				s, _, _ := k.Seen()
 				started = s[p.process]
 			}
 			if wanted, err := p.Wanted(t.Context()); err != nil || !wanted {
@@ -130,9 +130,9 @@ func TestStaticPodThatCrashes(t *testing.T) {
 				require.ErrorIs(t, p.Stopped(t.Context()), ErrRuns)
 			}
 			require.NoError(t, p.Stop(soon(t, 20*time.Second)))
-			before, _, _ := k.Told()
+			before, _, _ := k.Seen()
 			time.Sleep(700 * time.Millisecond)
-			if after, _, _ := k.Told(); after[p.process] != before[p.process] {
+			if after, _, _ := k.Seen(); after[p.process] != before[p.process] {
 				t.Errorf("it was started after the proof: %d times, then %d", before[p.process], after[p.process])
 			}
 		})

@@ -42,8 +42,8 @@ func (s *systemd) state(ctx context.Context) (unitState, error) {
 	return unitState{Load: p["LoadState"], Active: p["ActiveState"], Sub: p["SubState"], MainPID: p["MainPID"]}, nil
 }
 
-// tell gives systemd something to do with the unit.
-func (s *systemd) tell(ctx context.Context, verb string, flags ...string) error {
+// request gives systemd something to do with the unit.
+func (s *systemd) request(ctx context.Context, verb string, flags ...string) error {
 	if _, err := ask(ctx, append(append([]string{s.Systemctl, verb}, flags...), "--", s.Unit)...); err != nil {
 		return fmt.Errorf("%s unit %s: %w", verb, s.Unit, err)
 	}
@@ -99,7 +99,7 @@ func (s *systemd) Stopped(ctx context.Context) error {
 // Stop stops the unit, also where it is stopped: a restart that systemd has planned
 // is called off.
 func (s *systemd) Stop(ctx context.Context) error {
-	if err := s.tell(ctx, "stop", "--no-block"); err != nil {
+	if err := s.request(ctx, "stop", "--no-block"); err != nil {
 		return err
 	}
 	return waitStopped(ctx, s.Stopped)
@@ -141,10 +141,10 @@ func (s *systemd) Restart(ctx context.Context) error {
 // nobody has started yet. Failed attempts count towards the start limit: there were many
 // while there was no data, or no store to reach.
 func (s *systemd) begin(ctx context.Context, verb string) error {
-	if err := s.tell(ctx, "reset-failed"); err != nil {
+	if err := s.request(ctx, "reset-failed"); err != nil {
 		return err
 	}
-	return s.tell(ctx, verb, "--no-block")
+	return s.request(ctx, verb, "--no-block")
 }
 
 // up waits until the evidence shows that it runs, and, of a client, until the unit is

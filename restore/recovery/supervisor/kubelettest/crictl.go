@@ -23,8 +23,8 @@ func (k *Kubelet) Crictl(t testing.TB) string {
 	return program
 }
 
-// tell writes down what the container runtime would say.
-func (k *Kubelet) tell() {
+// publish writes down what the container runtime would say.
+func (k *Kubelet) publish() {
 	if k.CRI == "" {
 		return
 	}

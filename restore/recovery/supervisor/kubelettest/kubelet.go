@@ -156,7 +156,7 @@ func (k *Kubelet) want(wanted map[string][]string) {
 		}
 		k.start(name, command)
 	}
-	k.tell()
+	k.publish()
 }
 
 func (k *Kubelet) start(name string, command []string) {
@@ -179,9 +179,9 @@ func (k *Kubelet) fault(s string) {
 	}
 }
 
-// Told is how often each pod was started, how often the folder was another than
+// Seen is how often each pod was started, how often the folder was another than
 // before, and what was wrong with it.
-func (k *Kubelet) Told() (starts map[string]int, changes int, faults []string) {
+func (k *Kubelet) Seen() (starts map[string]int, changes int, faults []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.starts), k.changes, slices.Clone(k.faults)
