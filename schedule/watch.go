@@ -232,6 +232,9 @@ func (t *session) watchRepository(ctx context.Context) {
 		if runner != nil {
 			err = cmp.Or(err, runner.History(ctx))
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		t.mu.Lock()
 		wait := listEvery
 		if err != nil || t.seen.newest == nil {

@@ -314,10 +314,10 @@ func (d *demo) rebuild(ctx context.Context, load *demoLoad) (cluster *demoCluste
 
 	d.chapter("Proof")
 	if d.report.HashKV, err = d.serves(ctx, cluster, r.RevisionAfter); err != nil {
-		return nil, err
+		return cluster, err
 	}
 	if d.report.KeysCompared, err = load.prove(ctx, cluster.client, r.RevisionBefore); err != nil {
-		return nil, err
+		return cluster, err
 	}
 	d.report.WritesLost = load.acknowledgedAfter(r.RevisionBefore)
 	d.say("all %d keys are as the last archived write left them: value, revision, and the deleted one is gone", d.report.KeysCompared)

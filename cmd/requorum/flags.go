@@ -448,7 +448,10 @@ func (c *connFlags) config(g *globals) (client.Config, error) {
 	cfg.Logger = g.logger()
 	if c.flags.Changed("user") {
 		user, password := client.SplitUser(c.user)
-		cfg.User, cfg.Password = user, cmp.Or(password, g.getenv("ETCDCTL_PASSWORD")) // not another user's, of ETCDCTL_USER
+		if user != cfg.User { // whose password may stand in ETCDCTL_USER
+			cfg.User, cfg.Password = user, g.getenv("ETCDCTL_PASSWORD")
+		}
+		cfg.Password = cmp.Or(password, cfg.Password)
 	}
 	override(c.flags, "password", &cfg.Password, c.cfg.Password)
 	if cfg.User != "" && cfg.Password == "" {

@@ -18,6 +18,7 @@ func TestUser(t *testing.T) {
 		{"ETCDCTL_USER=root:secret", "--user=alice --password=hers", "alice", "hers"},
 		{"ETCDCTL_PASSWORD=hers", "--user=alice", "alice", "hers"},
 		{"ETCDCTL_USER=root:secret", "--user=alice", "alice", ""},
+		{"ETCDCTL_USER=root:secret", "--user=root", "root", "secret"},
 	} {
 		env := map[string]string{}
 		for _, pair := range strings.Fields(c.env) {

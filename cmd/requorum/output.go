@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"golang.org/x/term"
 
+	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/serve"
 	"github.com/requorum/requorum/walreplay"
@@ -147,9 +148,9 @@ func (m *meter) count(phase string, done, total int64) {
 	m.print(phase, done, total, func(n int64) string { return strconv.FormatInt(n, 10) })
 }
 
-// countedPhases are those of a replay and of a verification whose progress is no bytes:
-// entries, or checks.
-var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), string(walreplay.PhaseProve), serve.PhaseServe}
+// countedPhases are those of a replay, a verification and a recovery whose progress is no
+// bytes: entries, or checks.
+var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), string(walreplay.PhaseProve), serve.PhaseServe, sources.PhaseCompare}
 
 // show is one of both, as the phase is counted.
 func (m *meter) show(phase string, done, total int64) {

@@ -262,13 +262,14 @@ func (e *rescueEvents) End(phase recovery.Phase, host, detail string, elapsed ti
 }
 
 func (e *rescueEvents) Progress(phase recovery.Phase, host, what string, done, total int64) {
+	show := e.meter.update
+	if slices.Contains(countedPhases, what) {
+		show = e.meter.count
+	}
 	if host != "" {
 		what = host + ": " + what
 	}
-	if what == "" {
-		what = string(phase)
-	}
-	e.meter.update(what, done, total)
+	show(cmp.Or(what, string(phase)), done, total)
 }
 
 func (e *rescueEvents) Waiting(phase recovery.Phase, text string) {

@@ -427,7 +427,6 @@ func (k *checker) jobs() {
 		if s := j.Timing.Schedule; s != "" { // of one that is off, too: it is read where jobs are listed
 			if err := job.CheckSchedule(s); err != nil {
 				k.refuseErr(key+".schedule", err)
-				continue
 			}
 		}
 		if !j.Timing.Runs() {

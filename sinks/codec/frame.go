@@ -66,11 +66,12 @@ func readFrame(r *bufio.Reader, buf []byte, limit int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if !header.HasCheckSum {
-		return nil, errors.New("a frame without a checksum")
+	if header.HasCheckSum {
+		if err := grow(checksumSize); err != nil {
+			return nil, err
+		}
 	}
-	err = grow(checksumSize)
-	return buf, err
+	return buf, nil
 }
 
 // noEOF makes an end in the middle of something what it is.
@@ -105,8 +106,12 @@ func newDecoder(frameSize int) (*zstd.Decoder, error) {
 }
 
 // decodeFrame decompresses one frame into dst, which it may replace by a
-// slice of size bytes.
+// slice of size bytes, and compares the checksum that it ends with.
 func decodeFrame(d *zstd.Decoder, frame, dst []byte, size int) ([]byte, error) {
+	var header zstd.Header
+	if header.Decode(frame) == nil && !header.HasCheckSum {
+		return nil, errors.New("a frame without a checksum")
+	}
 	if cap(dst) < size {
 		dst = make([]byte, 0, size)
 	}

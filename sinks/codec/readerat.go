@@ -157,7 +157,7 @@ func (r *ReaderAt) readFrame(i int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := decodeFrame(r.decoder, compressed, nil, r.encoding.rawFrameSize(i)) // checks the frame's own
+	raw, err := decodeFrame(r.decoder, compressed, nil, r.encoding.rawFrameSize(i))
 	if err == nil && checksumOf(compressed) != entry.checksum {
 		err = errors.New("checksum is not that of the seek table")
 	}

@@ -149,7 +149,7 @@ func (y *survey) compare(ctx context.Context) error {
 			terms[i] = append(terms[i], Term{e.Index, e.Term})
 		}
 		if done++; done%progressEvery == 0 {
-			y.req.progress("compare logs", min(done, total), total)
+			y.req.progress(PhaseCompare, min(done, total), total)
 		}
 	})
 	if err != nil {
@@ -175,6 +175,10 @@ func (y *survey) membersUnknown() bool {
 
 // progressEvery is how many entries are read between two reports.
 const progressEvery = 1 << 14
+
+// PhaseCompare is the comparison of logs, whose progress is in entries; that of all
+// others is in bytes.
+const PhaseCompare = "compare logs"
 
 // watched are the indexes that a database or a full snapshot ends with: another
 // log joins it by the term of its entry there.
