@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -50,7 +49,7 @@ func (o *options) measureAt(ctx context.Context, b *bench, s *source, r *report,
 		}
 	}
 	r.sizes = append(r.sizes, at)
-	return errors.Join(os.RemoveAll(b.path(restoreFolder)), os.RemoveAll(b.path(plainRepo)), os.RemoveAll(b.path(fileRepo)))
+	return b.removeSnapshots()
 }
 
 const titleSizes = "By the size of the database"

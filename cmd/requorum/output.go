@@ -153,11 +153,14 @@ func (m *meter) count(phase string, done, total int64) {
 var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), string(walreplay.PhaseProve), serve.PhaseServe, sources.PhaseCompare}
 
 // show is one of both, as the phase is counted.
-func (m *meter) show(phase string, done, total int64) {
+func (m *meter) show(phase string, done, total int64) { m.showAs(phase, phase, done, total) }
+
+// showAs is show under another name than the phase's.
+func (m *meter) showAs(label, phase string, done, total int64) {
 	if slices.Contains(countedPhases, phase) {
-		m.count(phase, done, total)
+		m.count(label, done, total)
 	} else {
-		m.update(phase, done, total)
+		m.update(label, done, total)
 	}
 }
 

@@ -262,14 +262,11 @@ func (e *rescueEvents) End(phase recovery.Phase, host, detail string, elapsed ti
 }
 
 func (e *rescueEvents) Progress(phase recovery.Phase, host, what string, done, total int64) {
-	show := e.meter.update
-	if slices.Contains(countedPhases, what) {
-		show = e.meter.count
-	}
+	label := cmp.Or(what, string(phase))
 	if host != "" {
-		what = host + ": " + what
+		label = host + ": " + what
 	}
-	show(cmp.Or(what, string(phase)), done, total)
+	e.meter.showAs(label, what, done, total)
 }
 
 func (e *rescueEvents) Waiting(phase recovery.Phase, text string) {
