@@ -11,11 +11,6 @@ import (
 	"time"
 )
 
-// controlRoles are what an operator's certificate has: all that a recovery asks of
-// the hosts.
-var controlRoles = []string{"requorum:observe", "requorum:stop", "requorum:start", "requorum:set-aside", "requorum:undo",
-	"requorum:copy", "requorum:rebuild", "requorum:quiesce", "requorum:resume"}
-
 // rescuePhases must all be there, or nothing was recovered.
 var rescuePhases = []string{"set-aside", "rebuild", "start", "prove"}
 
