@@ -28,9 +28,8 @@ type coordinator struct {
 	logger   *slog.Logger
 	lock     *os.File // of the cluster file; nil where nothing is changed
 
-	hosts  []*participant
-	folder string        // of summaries
-	codec  codec.Options // of the full snapshot at the end
+	hosts []*participant
+	codec codec.Options // of the full snapshot at the end
 
 	known     []*decision // of all runs, the newest last
 	epoch     uint64      // the newest one's
@@ -72,9 +71,6 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 			return nil, fmt.Errorf("the cluster file: %w", err)
 		}
 	}
-	if d.folder, err = os.MkdirTemp("", "requorum-recover-"); err != nil {
-		return nil, err
-	}
 	identities, environment, err := host.Secrets(d.cfg.IdentityFiles)
 	if err != nil {
 		return nil, err
@@ -86,16 +82,16 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	return d, nil
 }
 
-// close ends the conversations, and removes what was read.
-func (d *coordinator) close() error {
+// close ends the conversations, and forgets what was read.
+func (d *coordinator) close() (err error) {
 	for _, h := range d.hosts {
 		h.line.Close()
+		err = errors.Join(err, h.forget())
 	}
-	errs := []error{os.RemoveAll(d.folder)}
 	if d.lock != nil {
-		errs = append(errs, d.lock.Close())
+		err = errors.Join(err, d.lock.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // newRunID is one that hosts take, and that sorts by time where clocks

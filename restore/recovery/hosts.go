@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -23,10 +24,20 @@ type participant struct {
 	decisions []host.Decision // that it has stored
 	built     string          // the plan by which it has built its member
 	empty     bool            // it holds no data of a member
-	summary   string          // the file of its summary; empty where there is none
+	summary   *os.File        // nil where there is none
 	read      string          // the sum over the files that this is of
 	failed    error           // why it could not be surveyed
 	asides    []host.SetAside
+}
+
+// forget gives up what was read of a host's data.
+func (h *participant) forget() error {
+	if h.summary == nil {
+		return nil
+	}
+	err := h.summary.Close()
+	h.summary, h.read = nil, ""
+	return err
 }
 
 // passedBy: it is gone for good, as the operator says.

@@ -164,7 +164,7 @@ func (d *coordinator) decide(p *Preview, typed bool) error {
 	out.Plan, out.Members, out.Left, out.Bump = p.Plan, p.Members, p.Left, p.Bump
 	out.Read = map[string]string{}
 	for _, h := range d.hosts {
-		if h.summary != "" {
+		if h.summary != nil {
 			out.Read[h.Member] = h.read
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // surveyable are the hosts whose data can be read now.
@@ -69,7 +70,8 @@ func (d *coordinator) startedMeanwhile(ctx context.Context, h *participant, err 
 	if h.state.Unreachable != "" || h.state.Stopped && !isRefusal(err, host.Running) {
 		return false
 	}
-	h.state.Stopped, h.state.Unclear, h.summary, h.read = false, "it was started while it was read", "", ""
+	h.state.Stopped, h.state.Unclear = false, "it was started while it was read"
+	_ = h.forget() // it is not read any more
 	return true
 }
 
@@ -108,15 +110,17 @@ func (d *coordinator) fetch(ctx context.Context, h *participant) (bool, error) {
 	if err != nil || sum == h.read {
 		return false, err
 	}
-	h.summary, h.read = "", ""
-	if sum == "" {
-		return true, nil
+	if err := h.forget(); err != nil || sum == "" {
+		return true, err
 	}
-	path := filepath.Join(d.folder, h.Member+".summary")
-	if err := d.timed(ctx, PhaseSurvey, h.Member, func(ctx context.Context) (string, error) { return "", d.download(ctx, h, path) }); err != nil {
+	f, err := safedir.Temporary()
+	if err != nil {
 		return false, err
 	}
-	h.summary, h.read = path, sum
+	if err := d.timed(ctx, PhaseSurvey, h.Member, func(ctx context.Context) (string, error) { return "", d.download(ctx, h, f) }); err != nil {
+		return false, errors.Join(err, f.Close())
+	}
+	h.summary, h.read = f, sum
 	return true, nil
 }
 
@@ -132,15 +136,15 @@ func sumOf(files []host.File) string {
 }
 
 // download writes a summary to a file.
-func (d *coordinator) download(ctx context.Context, h *participant, path string) error {
+func (d *coordinator) download(ctx context.Context, h *participant, f *os.File) error {
 	of := d.readOf(h)
 	_, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) (struct{}, error) {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		if err != nil {
+		// A line that dropped may have brought a part of it.
+		if err := f.Truncate(0); err != nil {
 			return struct{}{}, err
 		}
-		w := &counted{w: f, report: func(n int64) { d.reporter.progress(PhaseSurvey, h.Member, "read the log", n, 0) }}
-		return struct{}{}, errors.Join(h.client.Survey(ctx, w, of), f.Close())
+		w := &counted{w: io.NewOffsetWriter(f, 0), report: func(n int64) { d.reporter.progress(PhaseSurvey, h.Member, "read the log", n, 0) }}
+		return struct{}{}, h.client.Survey(ctx, w, of)
 	})
 	return err
 }
@@ -173,8 +177,10 @@ func (d *coordinator) findings(ctx context.Context, repos *Repositories) (*sourc
 		Progress: func(phase string, done, total int64) { d.reporter.progress(PhaseSurvey, "", phase, done, total) }}
 	for _, h := range d.hosts {
 		// What was read of a host that is gone since cannot be brought from there.
-		if h.summary != "" && !h.passedBy() {
-			req.Summaries = append(req.Summaries, sources.Summary{Name: h.Member, Open: func() (io.ReadCloser, error) { return os.Open(h.summary) }})
+		if h.summary != nil && !h.passedBy() {
+			req.Summaries = append(req.Summaries, sources.Summary{Name: h.Member, Open: func() (io.ReadCloser, error) {
+				return io.NopCloser(io.NewSectionReader(h.summary, 0, math.MaxInt64)), nil
+			}})
 		}
 	}
 	f := &sources.Findings{Taken: time.Now(), Survivors: []sources.Remains{}, Archives: []sources.Archive{}, Relations: []sources.Relation{}}

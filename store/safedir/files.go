@@ -106,6 +106,19 @@ func Create(path string) (f *os.File, err error) {
 	return f, err
 }
 
+// Temporary opens a new file for reading and writing that has no name any more, in
+// os.TempDir: nothing is left of it, however this process ends. The caller closes it.
+func Temporary() (*os.File, error) {
+	f, err := os.CreateTemp("", "requorum-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // Append opens a regular file so that what is written is added to it, and makes it where
 // it is not there, with mode 0600.
 func Append(path string) (f *os.File, err error) {

@@ -16,11 +16,14 @@ import (
 
 // TestPoint4CoordinatorKilled is point 4 of what recover must show: the command is
 // killed with SIGKILL, again and again, each time some changes of the hosts' state files later,
-// and run again. The operator's machine keeps nothing of it but the cluster file. It comes to the same end, and at no moment a member that could
-// start meets a directory without a log.
+// and run again. The operator's machine keeps nothing of it but the cluster file, not even
+// temporary files. It comes to the same end, and at no moment a member that could start
+// meets a directory without a log.
 func TestPoint4CoordinatorKilled(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{Version: "3.7"})
+	temporary := t.TempDir()
+	s.Env = append(s.Env, "TMPDIR="+temporary)
 	l := LightLoad(t, "/load/", Writes(200), s.Strike(t), s.Client(t, s.Members()...), s.Client(t, s.Members()...))
 	end := s.Watch(t, s.Members()...)
 	kills := 0
@@ -44,6 +47,9 @@ func TestPoint4CoordinatorKilled(t *testing.T) {
 		t.Errorf("the command was killed %d times, want %d", kills, want)
 	}
 	figure(t, "kills", kills)
+	left, err := os.ReadDir(temporary)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // TestPoint4KilledOnce is the same with a new recovery for each step at which it is killed

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 const (
@@ -46,12 +48,12 @@ func (e *ExitError) Error() string {
 // gets no input, and is killed with its process group when ctx ends.
 func runProgram(ctx context.Context, argv []string) ([]byte, error) {
 	// Files and not pipes: a daemon that the program leaves behind keeps them open.
-	stdout, err := unnamedFile()
+	stdout, err := safedir.Temporary()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = stdout.Close() }() // it has no name, and was read
-	stderr, err := unnamedFile()
+	stderr, err := safedir.Temporary()
 	if err != nil {
 		return nil, err
 	}
@@ -114,17 +116,6 @@ func ask(ctx context.Context, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return runProgram(ctx, argv)
-}
-
-func unnamedFile() (*os.File, error) {
-	f, err := os.CreateTemp("", "requorum-control-")
-	if err != nil {
-		return nil, fmt.Errorf("for a program's output: %w", err)
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 // end is the end of what was written from an offset on, in one line.
