@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -65,13 +64,11 @@ func (w *writeFlags) check(g *globals) error {
 	if w.kind == "" {
 		return usageError{errors.New("give --kind systemd or static-pod: how members are stopped and started (docs/quorum-loss.md has others)")}
 	}
-	if w.cluster != "" && !plainName.MatchString(w.cluster) {
+	if w.cluster != "" && !supervisor.PlainName.MatchString(w.cluster) {
 		return usageError{fmt.Errorf("--cluster %s: want letters, digits, dots, underscores and hyphens", w.cluster)}
 	}
 	return nil
 }
-
-var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // given are the hosts of --host.
 func (w *writeFlags) given() (all []recovery.HostConfig, err error) {

@@ -216,9 +216,11 @@ func (h *testHost) addClient(t *testing.T) app {
 	}
 	h.end()
 	h.cfg.Clients = []supervisor.ClientConfig{{
-		Name: "app", Kind: supervisor.Command, Process: name,
-		Command:     supervisor.CommandMember{Start: c.start, Stop: c.stop, Status: c.status},
-		StopTimeout: yamlfile.Duration(10 * time.Second), StartTimeout: yamlfile.Duration(10 * time.Second),
+		Name: "app", Process: name,
+		ServiceConfig: supervisor.ServiceConfig{
+			Kind: supervisor.Command, Command: supervisor.CommandMember{Start: c.start, Stop: c.stop, Status: c.status},
+			StopTimeout: yamlfile.Duration(10 * time.Second), StartTimeout: yamlfile.Duration(10 * time.Second),
+		},
 	}}
 	c.run(t, c.start)
 	t.Cleanup(func() { c.run(t, c.stop) })

@@ -158,10 +158,9 @@ func ParseConfig(data []byte, name string) (*Config, error) {
 		h := &c.Hosts[i]
 		h.Complete(h.Member, &c.Defaults)
 	}
-	for _, f := range c.faults(places) {
-		faults = append(faults, places.Fault(f.Key, f.Err))
-	}
-	if err := errors.Join(faults...); err != nil {
+	k := &yamlfile.Checker{Places: places, Faults: faults}
+	c.check(k)
+	if err := errors.Join(k.Faults...); err != nil {
 		return nil, err
 	}
 	c.derive(filepath.Dir(c.file))
@@ -189,76 +188,47 @@ func (c *Config) derive(dir string) {
 
 var (
 	errMissing = errors.New("is not given, and there is no default")
-	memberName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 	// hostName is what may become an argument of the command that reaches a host. The URLs
 	// may be a repository's, and ssh would take -oProxyCommand=… for an option.
 	hostName = regexp.MustCompile(`^[A-Za-z0-9._:%][A-Za-z0-9._:%-]*$`)
 )
 
-func (c *Config) faults(places *yamlfile.Places) (all []supervisor.ConfigFault) {
-	add := func(key, format string, args ...any) {
-		all = append(all, supervisor.ConfigFault{Key: key, Err: fmt.Errorf(format, args...)})
-	}
-	if c.Cluster == "" {
-		add("cluster", "%w", errMissing)
-	}
-	if (c.Etcd.Cert == "") != (c.Etcd.Key == "") {
-		add("etcd.cert", "cert and key go together")
-	}
-	if (c.Etcd.User == "") != (c.Etcd.PasswordFile == "") {
-		add("etcd.user", "user and password-file go together")
-	}
-	if len(c.IdentityFiles) > 0 && len(c.Recipients)+len(c.RecipientsFiles) == 0 && len(c.Repositories) > 0 {
-		add("identity-files", "the repositories are encrypted, and the full snapshot that a recovery ends with would not be: give recipients or recipients-files, the same as the agents have")
-	}
-	if c.TrustFile != "" && c.SigningKeyFile == "" {
-		add("trust-file", "what a recovery writes into the repositories unsigned would be foreign to who trusts by this file: give signing-key-file as well")
-	}
-	if c.TrustFile == "" && len(c.RevokedKeysFiles) > 0 {
-		add("revoked-keys-files", "without trust-file nobody's signature is checked: give that as well")
-	}
+func (c *Config) check(k *yamlfile.Checker) {
+	k.Refuse(c.Cluster == "", "cluster", "%w", errMissing)
+	k.Refuse((c.Etcd.Cert == "") != (c.Etcd.Key == ""), "etcd.cert", "cert and key go together")
+	k.Refuse((c.Etcd.User == "") != (c.Etcd.PasswordFile == ""), "etcd.user", "user and password-file go together")
+	k.Refuse(len(c.IdentityFiles) > 0 && len(c.Recipients)+len(c.RecipientsFiles) == 0 && len(c.Repositories) > 0, "identity-files",
+		"the repositories are encrypted, and the full snapshot that a recovery ends with would not be: give recipients or recipients-files, the same as the agents have")
+	k.Refuse(c.TrustFile != "" && c.SigningKeyFile == "", "trust-file",
+		"what a recovery writes into the repositories unsigned would be foreign to who trusts by this file: give signing-key-file as well")
+	k.Refuse(c.TrustFile == "" && len(c.RevokedKeysFiles) > 0, "revoked-keys-files", "without trust-file nobody's signature is checked: give that as well")
 	for _, u := range c.Repositories {
-		if parsed, err := url.Parse(u); err != nil || parsed.Scheme == "" {
-			add("repositories", "%q: want a URL such as file:///var/backups/etcd or s3://bucket/prefix?region=…", u)
-		}
+		parsed, err := url.Parse(u)
+		k.Refuse(err != nil || parsed.Scheme == "", "repositories", "%q: want a URL such as file:///var/backups/etcd or s3://bucket/prefix?region=…", u)
 	}
-	if len(c.Hosts) == 0 {
-		add("hosts", "%w: name each host with its member and its peer-urls", errMissing)
-	}
-	return append(all, c.hostFaults(places)...)
-}
-
-func (c *Config) hostFaults(places *yamlfile.Places) (all []supervisor.ConfigFault) {
+	k.Refuse(len(c.Hosts) == 0, "hosts", "%w: name each host with its member and its peer-urls", errMissing)
 	members := map[string]int{}
 	for i, h := range c.Hosts {
-		key := fmt.Sprintf("hosts[%d]", i)
-		add := func(sub, format string, args ...any) {
-			all = append(all, supervisor.ConfigFault{Key: key + sub, Err: fmt.Errorf(format, args...)})
-		}
-		if !memberName.MatchString(h.Member) {
-			add(".member", "%q: want the member's name: letters, digits, dots, underscores and hyphens", h.Member)
-		} else if at, twice := members[h.Member]; twice {
-			add(".member", "%s is hosts[%d] already", h.Member, at)
-		}
-		if h.Run == "" && h.Hostname() == "" {
-			add(".run", "%w: give it, such as ssh root@10.0.0.1, or peer-urls, whose host is reached by ssh then", errMissing)
-		}
-		all = append(all, h.Faults(key+".", places)...)
+		key := fmt.Sprintf("hosts[%d].", i)
+		at, twice := members[h.Member]
+		k.Refuse(!supervisor.PlainName.MatchString(h.Member), key+"member", "%q: want the member's name: letters, digits, dots, underscores and hyphens", h.Member)
+		k.Refuse(h.Member != "" && twice, key+"member", "%s is hosts[%d] already", h.Member, at)
 		members[h.Member] = i
-		for _, list := range []struct {
-			key  string
-			urls []string
-		}{{"peer-urls", h.PeerURLs}, {"client-urls", h.ClientURLs}} {
-			for j, u := range list.urls {
-				parsed, err := url.Parse(u)
-				switch {
-				case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Port() == "":
-					add(fmt.Sprintf(".%s[%d]", list.key, j), "%q: want a URL such as https://10.0.0.1:2380", u)
-				case !hostName.MatchString(parsed.Hostname()):
-					add(fmt.Sprintf(".%s[%d]", list.key, j), "%q: %q is no host: want letters, digits, dots, underscores, colons and hyphens, and no hyphen first", u, parsed.Hostname())
-				}
-			}
-		}
+		k.Refuse(h.Run == "" && h.Hostname() == "", key+"run", "%w: give it, such as ssh root@10.0.0.1, or peer-urls, whose host is reached by ssh then", errMissing)
+		h.Check(k, key)
+		checkURLs(k, key+"peer-urls", h.PeerURLs)
+		checkURLs(k, key+"client-urls", h.ClientURLs)
 	}
-	return all
+}
+
+func checkURLs(k *yamlfile.Checker, key string, urls []string) {
+	for i, u := range urls {
+		key := fmt.Sprintf("%s[%d]", key, i)
+		parsed, err := url.Parse(u)
+		if bad := err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Port() == ""; bad {
+			k.Refuse(true, key, "%q: want a URL such as https://10.0.0.1:2380", u)
+			continue
+		}
+		k.Refuse(!hostName.MatchString(parsed.Hostname()), key, "%q: %q is no host: want letters, digits, dots, underscores, colons and hyphens, and no hyphen first", u, parsed.Hostname())
+	}
 }

@@ -133,7 +133,7 @@ func eachKey(path string, v reflect.Value, do func(key string, v reflect.Value))
 		}
 		field, key := v.Field(i), path+tag
 		switch {
-		case strings.HasSuffix(path, "clients[].") && field.Kind() == reflect.Struct: // as of the member
+		case strings.HasSuffix(path, "clients[].") && field.Kind() == reflect.Struct && tag != ",inline": // as of the member
 		case tag == ",inline" || tag == "defaults": // which have the keys of a host
 			if tag == ",inline" {
 				eachKey(path, field, do)

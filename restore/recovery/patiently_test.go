@@ -35,11 +35,13 @@ func (h *testHost) slowClient(t *testing.T) (mayStop, mayStart string) {
 	mayStop, mayStart = path("may-stop"), path("may-start")
 	run := fmt.Sprintf("setsid %s 600 </dev/null >/dev/null 2>&1 &\necho $! >%s", path(program), path("front.pid"))
 	h.cfg.Clients = []supervisor.ClientConfig{{
-		Name: "front", Kind: supervisor.Command, Process: program,
-		StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(30 * time.Second),
-		Command: supervisor.CommandMember{
-			Start: script("start-front", "until [ -e "+mayStart+" ]; do sleep 0.02; done\n"+run),
-			Stop:  script("stop-front", "until [ -e "+mayStop+" ]; do sleep 0.02; done\nkill $(cat "+path("front.pid")+")"),
+		Name: "front", Process: program,
+		ServiceConfig: supervisor.ServiceConfig{
+			Kind: supervisor.Command, StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(30 * time.Second),
+			Command: supervisor.CommandMember{
+				Start: script("start-front", "until [ -e "+mayStart+" ]; do sleep 0.02; done\n"+run),
+				Stop:  script("stop-front", "until [ -e "+mayStop+" ]; do sleep 0.02; done\nkill $(cat "+path("front.pid")+")"),
+			},
 		},
 	}}
 	end := func() { _ = exec.Command("sh", "-c", "kill $(cat "+path("front.pid")+")").Run() } // it may have ended

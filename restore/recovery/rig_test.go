@@ -126,9 +126,11 @@ func (s *site) addHost(t *testing.T, h *testHost, place int) {
 	*h.cfg = supervisor.Setup{
 		Run: filepath.Join(h.dir, "reach"), Requorum: os.Args[0], StateDir: filepath.Join(h.dir, "state"),
 		MemberConfig: supervisor.MemberConfig{
-			DataDir: h.dataDir(), Kind: supervisor.Command,
-			Command:     supervisor.CommandMember{Start: []string{h.start}, Stop: []string{stop}},
-			StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(20 * time.Second),
+			DataDir: h.dataDir(),
+			ServiceConfig: supervisor.ServiceConfig{
+				Kind: supervisor.Command, Command: supervisor.CommandMember{Start: []string{h.start}, Stop: []string{stop}},
+				StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(20 * time.Second),
+			},
 		},
 	}
 	h.cfg.Complete(h.name, &supervisor.Setup{})

@@ -15,7 +15,7 @@ func TestStaleFlags(t *testing.T) {
 	old := []snapshot.Member{{Name: "m1", PeerURLs: []string{"http://a:2380"}}, {Name: "m2", PeerURLs: []string{"http://b:2380"}}, {Name: "m3", PeerURLs: []string{"http://c:2380"}}}
 	same := []sources.NewMember{{Name: "m1", PeerURLs: []string{"http://a:2380"}}, {Name: "m2", PeerURLs: []string{"http://b:2380"}}, {Name: "m3", PeerURLs: []string{"http://c:2380"}}}
 	on := func(member string, kind supervisor.Kind) *participant {
-		m := supervisor.MemberConfig{Kind: kind, Systemd: supervisor.SystemdMember{Unit: "etcd.service"}, StaticPod: supervisor.StaticPodMember{Manifest: "/m/etcd.yaml"}}
+		m := supervisor.MemberConfig{ServiceConfig: supervisor.ServiceConfig{Kind: kind, Systemd: supervisor.SystemdMember{Unit: "etcd.service"}, StaticPod: supervisor.StaticPodMember{Manifest: "/m/etcd.yaml"}}}
 		return &participant{HostConfig: HostConfig{Member: member, Setup: supervisor.Setup{MemberConfig: m}}}
 	}
 	d := &coordinator{hosts: []*participant{on("m1", supervisor.Systemd), on("m2", supervisor.StaticPod), on("m4", supervisor.Command)}}

@@ -66,6 +66,19 @@ func (f *Fault) Error() string {
 
 func (f *Fault) Unwrap() error { return f.Err }
 
+// Checker collects what is wrong with keys, beside what Read finds.
+type Checker struct {
+	*Places
+	Faults []error
+}
+
+// Refuse adds a fault where wrong. What could not be read is not judged.
+func (k *Checker) Refuse(wrong bool, key, format string, args ...any) {
+	if wrong && !k.Bad(key) {
+		k.Faults = append(k.Faults, k.Fault(key, fmt.Errorf(format, args...)))
+	}
+}
+
 // decoder fills structs from YAML and keeps all faults. The library's own strict
 // mode names no keys, and stops at the first fault of some kinds.
 type decoder struct {

@@ -130,7 +130,8 @@ func (l *lost) host(t *testing.T, i int, dir, initialCluster string) *testHost {
 	cfg := &Config{}
 	cfg.StateDir = filepath.Join(t.TempDir(), "state")
 	cfg.Repositories = []string{l.repository}
-	cfg.Member = supervisor.MemberConfig{Name: m.Name, DataDir: dir, Kind: supervisor.Command, Command: h.command(initialCluster, dir)}
+	cfg.Member = supervisor.MemberConfig{Name: m.Name, DataDir: dir}
+	cfg.Member.Kind, cfg.Member.Command = supervisor.Command, h.command(initialCluster, dir)
 	cfg.Member.StopTimeout, cfg.Member.StartTimeout = yamlfile.Duration(20*time.Second), yamlfile.Duration(20*time.Second)
 	h.cfg = cfg
 	t.Cleanup(h.end)

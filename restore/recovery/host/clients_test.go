@@ -64,8 +64,11 @@ func (n *node) pod(t *testing.T, name string, restart bool) {
 	text := filepath.Join(n.base, name+".yaml")
 	require.NoError(t, errors.Join(os.WriteFile(text, []byte(kubelettest.Manifest(unique, path, "3600")), 0o600), os.Rename(text, manifest)))
 	n.clients = append(n.clients, supervisor.ClientConfig{
-		Name: name, Kind: supervisor.StaticPod, Process: unique, Restart: restart, StopTimeout: patience, StartTimeout: patience,
-		StaticPod: supervisor.StaticPodMember{Manifest: manifest, AsideDir: filepath.Join(n.base, "aside"), CRISocket: "unix:///x", Crictl: n.crictl, Container: unique},
+		Name: name, Process: unique, Restart: restart,
+		ServiceConfig: supervisor.ServiceConfig{
+			Kind: supervisor.StaticPod, StopTimeout: patience, StartTimeout: patience,
+			StaticPod: supervisor.StaticPodMember{Manifest: manifest, AsideDir: filepath.Join(n.base, "aside"), CRISocket: "unix:///x", Crictl: n.crictl, Container: unique},
+		},
 	})
 	n.awaitRunning(t, unique)
 }
@@ -102,10 +105,12 @@ func (n *node) command(t *testing.T, name string, runs bool) {
 		return []string{file}
 	}
 	pid := filepath.Join(n.base, name+".pid")
-	c := supervisor.ClientConfig{Name: name, Kind: supervisor.Command, Process: unique, StopTimeout: patience, StartTimeout: patience, Command: supervisor.CommandMember{
+	c := supervisor.ClientConfig{Name: name, Process: unique}
+	c.Kind, c.StopTimeout, c.StartTimeout = supervisor.Command, patience, patience
+	c.Command = supervisor.CommandMember{
 		Start: script("start", fmt.Sprintf("setsid %s 3600 >/dev/null 2>&1 &\necho $! >%s\n", path, pid)),
 		Stop:  script("stop", "kill $(cat "+pid+") || true\n"), // an earlier one, whose host process was killed, may have done it just now
-	}}
+	}
 	t.Cleanup(func() {
 		killPID(pid)
 	})

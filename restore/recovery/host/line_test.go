@@ -27,9 +27,11 @@ func quietHost(t *testing.T) *Config {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := &Config{StateDir: filepath.Join(dir, "state"), Member: supervisor.MemberConfig{
-		Name: "m1", DataDir: filepath.Join(dir, "etcd"), Kind: supervisor.Command,
-		Command:     supervisor.CommandMember{Start: []string{"/bin/false"}, Stop: []string{"/bin/true"}},
-		StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(time.Second),
+		Name: "m1", DataDir: filepath.Join(dir, "etcd"),
+		ServiceConfig: supervisor.ServiceConfig{
+			Kind: supervisor.Command, Command: supervisor.CommandMember{Start: []string{"/bin/false"}, Stop: []string{"/bin/true"}},
+			StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(time.Second),
+		},
 	}}
 	path := filepath.Join(cfg.Member.DataDir, "member", "snap", "db")
 	require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Mkdir(filepath.Join(cfg.Member.DataDir, "member", "wal"), 0o700), os.WriteFile(path, []byte("database"), 0o600)))

@@ -54,8 +54,24 @@ const (
 )
 
 // kinds are all of them. Each has a section of its name in the cluster file; a new one
-// stands here, in kindFaults, and in newService.
+// stands here, in Check, and in newService.
 var kinds = []Kind{Store, Systemd, StaticPod, Command}
+
+// ServiceConfig is how something is stopped and started: a member or a client.
+type ServiceConfig struct {
+	Kind Kind `yaml:"kind"`
+
+	Systemd   SystemdMember   `yaml:"systemd"`
+	StaticPod StaticPodMember `yaml:"static-pod"`
+	Command   CommandMember   `yaml:"command"`
+
+	// StopTimeout is how long it may take until it is proved stopped; StartTimeout
+	// until it runs.
+	//
+	// Default: 3m: a kubelet can take two minutes to notice a manifest.
+	StopTimeout  yamlfile.Duration `yaml:"stop-timeout"`
+	StartTimeout yamlfile.Duration `yaml:"start-timeout"`
+}
 
 // MemberConfig is the one of the host.
 type MemberConfig struct {
@@ -64,23 +80,13 @@ type MemberConfig struct {
 	// DataDir, and WALDir where the log lies in a folder of its own.
 	DataDir string `yaml:"data-dir"`
 	WALDir  string `yaml:"wal-dir"`
-	Kind    Kind   `yaml:"kind"`
 	// Owner of what is rebuilt, as user:group. Default: as found on what is
 	// replaced, which is whoever the host process runs as where the data directory is
 	// gone; for kind store its user.
 	Owner string `yaml:"owner"`
 
-	Store     StoreMember     `yaml:"store"`
-	Systemd   SystemdMember   `yaml:"systemd"`
-	StaticPod StaticPodMember `yaml:"static-pod"`
-	Command   CommandMember   `yaml:"command"`
-
-	// StopTimeout is how long a member may take until it is proved stopped;
-	// StartTimeout until it runs.
-	//
-	// Default: 3m: a kubelet can take two minutes to notice a manifest.
-	StopTimeout  yamlfile.Duration `yaml:"stop-timeout"`
-	StartTimeout yamlfile.Duration `yaml:"start-timeout"`
+	ServiceConfig `yaml:",inline"`
+	Store         StoreMember `yaml:"store"`
 }
 
 // StoreMember is the bundled store, which this process starts and keeps.
@@ -137,11 +143,11 @@ func DefaultSetup() *Setup {
 	const patience = yamlfile.Duration(3 * time.Minute)
 	return &Setup{
 		Requorum: "requorum", StateDir: DefaultStateDir,
-		MemberConfig: MemberConfig{
+		MemberConfig: MemberConfig{ServiceConfig: ServiceConfig{
 			StopTimeout: patience, StartTimeout: patience,
 			Systemd:   SystemdMember{Systemctl: "systemctl"},
 			StaticPod: StaticPodMember{Container: "etcd", Crictl: "crictl"},
-		},
+		}},
 	}
 }
 
@@ -151,12 +157,8 @@ func DefaultSetup() *Setup {
 type ClientConfig struct {
 	// Name is what answers, the state file and the log call it.
 	Name string `yaml:"name"`
-	// Kind is how it is stopped and started: one of StaticPod, Systemd and Command.
-	Kind Kind `yaml:"kind"`
 
-	Systemd   SystemdMember   `yaml:"systemd"`
-	StaticPod StaticPodMember `yaml:"static-pod"`
-	Command   CommandMember   `yaml:"command"`
+	ServiceConfig `yaml:",inline"` // of any kind but Store
 
 	// Process is the name of its program, as the process table has it, such as
 	// kube-apiserver: while one of that name runs on this host the client is not
@@ -166,25 +168,13 @@ type ClientConfig struct {
 	// it then: what keeps state of the old one in memory, and writes only through
 	// clients that are stopped.
 	Restart bool `yaml:"restart"`
-
-	// StopTimeout is how long it may take until it is proved stopped; StartTimeout
-	// until it runs.
-	//
-	// Default: 3m: a kubelet can take two minutes to notice a manifest.
-	StopTimeout  yamlfile.Duration `yaml:"stop-timeout"`
-	StartTimeout yamlfile.Duration `yaml:"start-timeout"`
-}
-
-// ConfigFault is what is wrong with a key.
-type ConfigFault struct {
-	Key string
-	Err error
 }
 
 const guide = "docs/quorum-loss.md"
 
-// clientName is what names of clients look like.
-var clientName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+// PlainName is what names of clients look like, and of members and clusters in the
+// cluster file.
+var PlainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 var errMissing = errors.New("is not given, and there is no default")
 
@@ -220,79 +210,74 @@ func fill(to, from reflect.Value) {
 	}
 }
 
-// Faults says what is wrong with a host's keys, which begin with at, once they are
+// Check looks what is wrong with a host's keys, which begin with at, once they are
 // Complete.
-func (s *Setup) Faults(at string, places *yamlfile.Places) (all []ConfigFault) {
-	add := func(key string, format string, args ...any) {
-		all = append(all, ConfigFault{at + key, fmt.Errorf(format, args...)})
+func (s *Setup) Check(k *yamlfile.Checker, at string) {
+	m := &s.MemberConfig
+	for _, of := range []struct{ key, value string }{{"data-dir", m.DataDir}, {"kind", string(m.Kind)}} {
+		k.Refuse(of.value == "", at+of.key, "%w: give it here, or in defaults for all hosts", errMissing)
 	}
-	m := s.MemberConfig
-	for _, k := range []struct{ key, value string }{{"data-dir", m.DataDir}, {"kind", string(m.Kind)}} {
-		if k.value == "" {
-			add(k.key, "%w: give it here, or in defaults for all hosts", errMissing)
-		}
-	}
-	all = append(all, relative(at, [][2]string{{"data-dir", m.DataDir}, {"wal-dir", m.WALDir}, {"state-dir", s.StateDir}, {"store.log-file", m.Store.LogFile}})...)
-	all = append(all, alikeFaults(at, places, "member", m.Kind, m.StaticPod, m.StopTimeout, m.StartTimeout)...)
-	if m.DataDir == "/" {
-		add("data-dir", "/ is no data directory")
-	}
-	if inside(s.StateDir, m.DataDir) {
-		add("data-dir", "the state folder lies in it: it must outlive it")
-	}
-	if m.Owner != "" && strings.Count(m.Owner, ":") != 1 {
-		add("owner", "%q: want user:group, such as etcd:etcd", m.Owner)
-	}
-	if strings.HasPrefix(s.Run, "-") || strings.HasPrefix(s.Requorum, "-") || strings.ContainsAny(s.Requorum, " \t\n") {
-		add("run", "%q and requorum %q: want a command, such as ssh root@10.0.0.1, and a program", s.Run, s.Requorum)
-	}
-	return slices.Concat(all, m.kindFaults(at), s.clientFaults(at, places))
-}
-
-// alikeFaults are those of the keys that a member and a client have alike.
-func alikeFaults(at string, places *yamlfile.Places, what string, kind Kind, pod StaticPodMember, stop, start yamlfile.Duration) []ConfigFault {
-	all := relative(at, [][2]string{{"static-pod.manifest", pod.Manifest}, {"static-pod.aside-dir", pod.AsideDir}})
-	for _, other := range kinds {
-		if other != kind && places.Given(at+string(other)) {
-			all = append(all, ConfigFault{at + string(other), fmt.Errorf("is for kind %s, and the %s is of kind %s: remove it", other, what, kind)})
-		}
-	}
-	for _, k := range []struct {
-		key   string
-		value yamlfile.Duration
-	}{{"stop-timeout", stop}, {"start-timeout", start}} {
-		if k.value < 0 || places.Given(at+k.key) && k.value == 0 {
-			all = append(all, ConfigFault{at + k.key, errors.New("want a time to wait, such as 3m")})
-		}
-	}
-	return all
-}
-
-// relative are the faults of keys and their paths.
-func relative(at string, paths [][2]string) (all []ConfigFault) {
-	for _, k := range paths {
-		if k[1] != "" && !filepath.IsAbs(k[1]) {
-			all = append(all, ConfigFault{at + k[0], fmt.Errorf("%s is relative, and would mean another file in another folder: write the whole path", k[1])})
-		}
-	}
-	return all
-}
-
-func (m MemberConfig) kindFaults(at string) []ConfigFault {
+	checkPaths(k, at, [][2]string{{"data-dir", m.DataDir}, {"wal-dir", m.WALDir}, {"state-dir", s.StateDir}, {"store.log-file", m.Store.LogFile}})
+	k.Refuse(m.DataDir == "/", at+"data-dir", "/ is no data directory")
+	k.Refuse(inside(s.StateDir, m.DataDir), at+"data-dir", "the state folder lies in it: it must outlive it")
+	k.Refuse(m.Owner != "" && strings.Count(m.Owner, ":") != 1, at+"owner", "%q: want user:group, such as etcd:etcd", m.Owner)
+	k.Refuse(strings.HasPrefix(s.Run, "-") || strings.HasPrefix(s.Requorum, "-") || strings.ContainsAny(s.Requorum, " \t\n"),
+		at+"run", "%q and requorum %q: want a command, such as ssh root@10.0.0.1, and a program", s.Run, s.Requorum)
 	switch m.Kind {
 	case "":
-		return nil
 	case Store:
-		return needed(at+"store.command", len(m.Store.Command) > 0, m.Kind)
-	case Systemd:
-		return m.Systemd.faults(at + "systemd.")
-	case StaticPod:
-		return m.StaticPod.faults(at + "static-pod.")
-	case Command:
-		return m.Command.faults(at + "command.")
+		needed(k, at+"store.command", len(m.Store.Command) > 0, m.Kind)
+	case Systemd, StaticPod, Command:
+		m.checkKind(k, at)
 	default:
-		return []ConfigFault{{at + "kind", fmt.Errorf("%q: want systemd, static-pod, command or store (K3s, RKE2 and Talos are recovered by hand: %s)", m.Kind, guide)}}
+		k.Refuse(true, at+"kind", "%q: want systemd, static-pod, command or store (K3s, RKE2 and Talos are recovered by hand: %s)", m.Kind, guide)
 	}
+	m.check(k, at, "member")
+	s.checkClients(k, at)
+}
+
+// check looks at the keys that a member and a client have alike.
+func (s *ServiceConfig) check(k *yamlfile.Checker, at, what string) {
+	checkPaths(k, at, [][2]string{{"static-pod.manifest", s.StaticPod.Manifest}, {"static-pod.aside-dir", s.StaticPod.AsideDir}})
+	for _, other := range kinds {
+		k.Refuse(other != s.Kind && k.Given(at+string(other)), at+string(other), "is for kind %s, and the %s is of kind %s: remove it", other, what, s.Kind)
+	}
+	for _, of := range []struct {
+		key   string
+		value yamlfile.Duration
+	}{{"stop-timeout", s.StopTimeout}, {"start-timeout", s.StartTimeout}} {
+		k.Refuse(of.value < 0 || k.Given(at+of.key) && of.value == 0, at+of.key, "want a time to wait, such as 3m")
+	}
+}
+
+// checkKind looks at the section of the kind.
+func (s *ServiceConfig) checkKind(k *yamlfile.Checker, at string) {
+	at += string(s.Kind) + "."
+	switch s.Kind {
+	case Systemd:
+		k.Refuse(strings.HasPrefix(s.Systemd.Unit, "-"), at+"unit", "%q looks like an option", s.Systemd.Unit)
+		needed(k, at+"unit", s.Systemd.Unit != "", s.Kind)
+	case StaticPod:
+		folder := filepath.Dir(s.StaticPod.Manifest)
+		k.Refuse(s.StaticPod.Manifest != "" && inside(s.StaticPod.AsideDir, folder), at+"aside-dir", "lies in the manifest folder %s, of which the kubelet reads every file: name a folder outside", folder)
+		needed(k, at+"manifest", s.StaticPod.Manifest != "", s.Kind)
+	case Command:
+		needed(k, at+"start", len(s.Command.Start) > 0, s.Kind)
+		needed(k, at+"stop", len(s.Command.Stop) > 0, s.Kind)
+	case Store:
+	}
+}
+
+// checkPaths refuses relative ones; each comes with its key.
+func checkPaths(k *yamlfile.Checker, at string, paths [][2]string) {
+	for _, of := range paths {
+		k.Refuse(of[1] != "" && !filepath.IsAbs(of[1]), at+of[0], "%s is relative, and would mean another file in another folder: write the whole path", of[1])
+	}
+}
+
+// needed refuses a key that is not given.
+func needed(k *yamlfile.Checker, key string, given bool, kind Kind) {
+	k.Refuse(!given, key, "%w: kind %s needs it", errMissing, kind)
 }
 
 // inside reports whether a path is a folder or lies in it.
@@ -304,89 +289,44 @@ func inside(path, folder string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// clientFaults are those of the list of clients.
-func (s *Setup) clientFaults(at string, places *yamlfile.Places) (all []ConfigFault) {
+// checkClients looks at the list of clients.
+func (s *Setup) checkClients(k *yamlfile.Checker, at string) {
 	names, manifests := map[string]bool{}, map[string]bool{}
 	if s.Kind == StaticPod {
 		manifests[s.StaticPod.Manifest] = true
 	}
 	for i, cl := range s.Clients {
 		at := fmt.Sprintf("%sclients[%d].", at, i)
-		add := func(key, format string, args ...any) {
-			all = append(all, ConfigFault{at + key, fmt.Errorf(format, args...)})
-		}
-		switch {
-		case cl.Name == "":
-			add("name", "%w", errMissing)
-		case !clientName.MatchString(cl.Name):
-			add("name", "%q: want letters, digits, dots, underscores and hyphens", cl.Name)
-		case names[cl.Name]:
-			add("name", "%q stands there twice: each client needs a name of its own", cl.Name)
-		}
+		k.Refuse(cl.Name == "", at+"name", "%w", errMissing)
+		k.Refuse(cl.Name != "" && !PlainName.MatchString(cl.Name), at+"name", "%q: want letters, digits, dots, underscores and hyphens", cl.Name)
+		k.Refuse(cl.Name != "" && names[cl.Name], at+"name", "%q stands there twice: each client needs a name of its own", cl.Name)
 		names[cl.Name] = true
-		all = append(all, alikeFaults(at, places, "client", cl.Kind, cl.StaticPod, cl.StopTimeout, cl.StartTimeout)...)
-		if strings.ContainsAny(cl.Process, "/ ") {
-			add("process", "%q: want the program's name alone, such as kube-apiserver", cl.Process)
+		k.Refuse(strings.ContainsAny(cl.Process, "/ "), at+"process", "%q: want the program's name alone, such as kube-apiserver", cl.Process)
+		m := cl.StaticPod.Manifest
+		k.Refuse(m != "" && manifests[m], at+"static-pod.manifest", "%s is the member's, or another client's", m)
+		manifests[m] = true
+		cl.check(k, at, "client")
+		switch cl.Kind {
+		case StaticPod, Command:
+			needed(k, at+"process", cl.Process != "", cl.Kind)
+			cl.checkKind(k, at)
+		case Systemd:
+			cl.checkKind(k, at)
+		default:
+			k.Refuse(true, at+"kind", "%q: want static-pod, systemd or command", cl.Kind)
 		}
-		if m := cl.StaticPod.Manifest; m != "" && manifests[m] {
-			add("static-pod.manifest", "%s is the member's, or another client's", m)
-		}
-		manifests[cl.StaticPod.Manifest] = true
-		all = append(all, cl.kindFaults(at)...)
-	}
-	return all
-}
-
-func (cl ClientConfig) kindFaults(at string) []ConfigFault {
-	switch cl.Kind {
-	case Systemd:
-		return cl.Systemd.faults(at + "systemd.")
-	case StaticPod:
-		return append(cl.StaticPod.faults(at+"static-pod."), needed(at+"process", cl.Process != "", cl.Kind)...)
-	case Command:
-		return append(cl.Command.faults(at+"command."), needed(at+"process", cl.Process != "", cl.Kind)...)
-	default:
-		return []ConfigFault{{at + "kind", fmt.Errorf("%q: want static-pod, systemd or command", cl.Kind)}}
 	}
 }
 
 // deriveClients fills in what need not be said.
 func (s *Setup) deriveClients() {
-	d := DefaultSetup().MemberConfig
 	for i := range s.Clients {
 		cl := &s.Clients[i]
-		defaults := ClientConfig{StopTimeout: d.StopTimeout, StartTimeout: d.StartTimeout, Systemd: d.Systemd, StaticPod: d.StaticPod}
+		defaults := DefaultSetup().ServiceConfig
 		defaults.StaticPod.Container = cl.Process // kubeadm's manifests call it so
-		fill(reflect.ValueOf(cl).Elem(), reflect.ValueOf(defaults))
+		fill(reflect.ValueOf(&cl.ServiceConfig).Elem(), reflect.ValueOf(defaults))
 		cl.StaticPod.deriveAside()
 	}
-}
-
-// faults of a section, whose keys begin with at.
-func (s SystemdMember) faults(at string) []ConfigFault {
-	if strings.HasPrefix(s.Unit, "-") {
-		return []ConfigFault{{at + "unit", fmt.Errorf("%q looks like an option", s.Unit)}}
-	}
-	return needed(at+"unit", s.Unit != "", Systemd)
-}
-
-func (p StaticPodMember) faults(at string) []ConfigFault {
-	if folder := filepath.Dir(p.Manifest); p.Manifest != "" && inside(p.AsideDir, folder) {
-		return []ConfigFault{{at + "aside-dir", fmt.Errorf("lies in the manifest folder %s, of which the kubelet reads every file: name a folder outside", folder)}}
-	}
-	return needed(at+"manifest", p.Manifest != "", StaticPod)
-}
-
-func (c CommandMember) faults(at string) []ConfigFault {
-	return append(needed(at+"start", len(c.Start) > 0, Command), needed(at+"stop", len(c.Stop) > 0, Command)...)
-}
-
-// needed is the fault of a key that is not given.
-func needed(key string, given bool, kind Kind) []ConfigFault {
-	if given {
-		return nil
-	}
-	return []ConfigFault{{key, fmt.Errorf("%w: kind %s needs it", errMissing, kind)}}
 }
 
 func (p *StaticPodMember) deriveAside() {

@@ -6,23 +6,32 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/yamlfile"
 )
 
 // Each section of a member is of a kind, and each kind is one that a member can be
 // stopped and started with: a section that no kind reads would be silently ignored.
 func TestEachKind(t *testing.T) {
-	for field := range reflect.TypeFor[MemberConfig]().Fields() {
-		if field.Type.Kind() == reflect.Struct && !slices.Contains(kinds, Kind(field.Tag.Get("yaml"))) {
-			t.Errorf("the section %s is of no kind in kinds", field.Tag.Get("yaml"))
+	for _, fields := range []reflect.Type{reflect.TypeFor[MemberConfig](), reflect.TypeFor[ServiceConfig]()} {
+		for field := range fields.Fields() {
+			if field.Type.Kind() == reflect.Struct && !field.Anonymous && !slices.Contains(kinds, Kind(field.Tag.Get("yaml"))) {
+				t.Errorf("the section %s is of no kind in kinds", field.Tag.Get("yaml"))
+			}
 		}
 	}
 	for _, kind := range kinds {
-		m := MemberConfig{Name: "m1", DataDir: t.TempDir(), Kind: kind}
-		m.Store.Command = []string{"etcd"}
-		for _, fault := range m.kindFaults("") {
-			require.NotEqual(t, "kind", fault.Key, "kindFaults does not know %s", kind)
+		var s Setup
+		s.Name, s.DataDir, s.Kind = "m1", t.TempDir(), kind
+		s.Store.Command = []string{"etcd"}
+		k := &yamlfile.Checker{Places: &yamlfile.Places{}}
+		s.Check(k, "")
+		for _, err := range k.Faults {
+			fault := new(yamlfile.Fault)
+			require.ErrorAs(t, err, &fault)
+			require.NotEqual(t, "kind", fault.Key, "Check does not know %s", kind)
 		}
-		_, err := NewMember(m, t.TempDir())
+		_, err := NewMember(s.MemberConfig, t.TempDir())
 		require.NoError(t, err, "newService does not know %s", kind)
 	}
 }

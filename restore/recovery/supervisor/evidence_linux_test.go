@@ -32,14 +32,15 @@ func TestEvidenceOfEachKind(t *testing.T) {
 	write(t, db, "", 0o600)
 	members, clients := map[Kind]Member{}, map[Kind]Service{}
 	for _, kind := range kinds {
-		m, err := NewMember(MemberConfig{Name: "m1", DataDir: path("data"), Kind: kind, Systemd: unit, StaticPod: pod, Command: command, Store: StoreMember{Command: []string{"etcd"}}}, dir)
+		of := ServiceConfig{Kind: kind, Systemd: unit, StaticPod: pod, Command: command}
+		m, err := NewMember(MemberConfig{Name: "m1", DataDir: path("data"), ServiceConfig: of, Store: StoreMember{Command: []string{"etcd"}}}, dir)
 		require.NoError(t, err)
 		require.NoError(t, m.Stopped(t.Context()), kind)
 		members[kind] = m
 		if kind == Store {
 			continue
 		}
-		c, err := newService(kind, evidence{process: "requorum-kinds"}, unit, pod, command, path("log"))
+		c, err := newService(of, evidence{process: "requorum-kinds"}, path("log"))
 		require.NoError(t, err)
 		require.NoError(t, c.Stopped(t.Context()), kind)
 		clients[kind] = c

@@ -31,9 +31,9 @@ func TestMemberPod(t *testing.T) {
 			write(t, crictl, `#!/bin/sh
 echo '{"containers":[{"id":"c1","state":"CONTAINER_RUNNING","labels":{"io.kubernetes.container.name":"etcd","io.kubernetes.pod.namespace":"somebodys"}}]}'
 `, 0o700)
-			c, err := NewMember(MemberConfig{Name: "m1", DataDir: dataDir, Kind: StaticPod, StaticPod: StaticPodMember{
+			c, err := NewMember(MemberConfig{Name: "m1", DataDir: dataDir, ServiceConfig: ServiceConfig{Kind: StaticPod, StaticPod: StaticPodMember{
 				Manifest: manifest, AsideDir: filepath.Join(base, "aside"), CRISocket: "unix:///x", Crictl: crictl, Container: "etcd",
-			}}, base)
+			}}}, base)
 			require.NoError(t, err)
 			k := &kubelettest.Kubelet{Folder: filepath.Dir(manifest), Delay: delay}
 			k.Run(t)

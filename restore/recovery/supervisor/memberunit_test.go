@@ -42,7 +42,7 @@ func TestMemberUnit(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "systemctl")
 	write(t, program, fmt.Sprintf(etcdSystemctl, dir, storetest.Binary(t, "3.6", "etcd"), dataDir, name), 0o700)
-	c, err := NewMember(MemberConfig{Name: "m1", DataDir: dataDir, Kind: Systemd, Systemd: SystemdMember{Unit: "etcd.service", Systemctl: program}}, dir)
+	c, err := NewMember(MemberConfig{Name: "m1", DataDir: dataDir, ServiceConfig: ServiceConfig{Kind: Systemd, Systemd: SystemdMember{Unit: "etcd.service", Systemctl: program}}}, dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Stop(soon(t, 10*time.Second)) })
 	require.NoError(t, c.Check(t.Context()))

@@ -77,7 +77,7 @@ func NewMember(m MemberConfig, stateDir string) (Member, error) {
 	if m.Kind == Store {
 		return newStore(m, e, stateDir)
 	}
-	s, err := newService(m.Kind, e, m.Systemd, m.StaticPod, m.Command, filepath.Join(stateDir, m.Name+".log"))
+	s, err := newService(m.ServiceConfig, e, filepath.Join(stateDir, m.Name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("member %s: %w", m.Name, err)
 	}
@@ -89,7 +89,7 @@ func NewMember(m MemberConfig, stateDir string) (Member, error) {
 func NewClients(all []ClientConfig, stateDir string) ([]Client, error) {
 	var clients []Client
 	for _, c := range all {
-		s, err := newService(c.Kind, evidence{process: c.Process}, c.Systemd, c.StaticPod, c.Command, filepath.Join(stateDir, "client-"+c.Name+".log"))
+		s, err := newService(c.ServiceConfig, evidence{process: c.Process}, filepath.Join(stateDir, "client-"+c.Name+".log"))
 		if err != nil {
 			return nil, fmt.Errorf("client %s: %w", c.Name, err)
 		}
@@ -98,16 +98,16 @@ func NewClients(all []ClientConfig, stateDir string) ([]Client, error) {
 	return clients, nil
 }
 
-func newService(kind Kind, e evidence, unit SystemdMember, pod StaticPodMember, programs CommandMember, log string) (Service, error) {
-	switch kind {
+func newService(c ServiceConfig, e evidence, log string) (Service, error) {
+	switch c.Kind {
 	case Systemd:
-		return &systemd{e, unit}, nil
+		return &systemd{e, c.Systemd}, nil
 	case StaticPod:
-		return newStaticPod(pod, e), nil
+		return newStaticPod(c.StaticPod, e), nil
 	case Command:
-		return &command{evidence: e, CommandMember: programs, log: log}, nil
+		return &command{evidence: e, CommandMember: c.Command, log: log}, nil
 	default:
-		return nil, fmt.Errorf("kind %q is unknown", kind)
+		return nil, fmt.Errorf("kind %q is unknown", c.Kind)
 	}
 }
 

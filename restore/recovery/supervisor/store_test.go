@@ -19,7 +19,7 @@ import (
 
 func storeOf(t *testing.T, dir, state string, command ...string) *bundled {
 	t.Helper()
-	c, err := NewMember(MemberConfig{Name: "m1", DataDir: dir, Kind: Store, Store: StoreMember{Command: command, LogFile: filepath.Join(state, "m1.log")}}, state)
+	c, err := NewMember(MemberConfig{Name: "m1", DataDir: dir, ServiceConfig: ServiceConfig{Kind: Store}, Store: StoreMember{Command: command, LogFile: filepath.Join(state, "m1.log")}}, state)
 	require.NoError(t, err)
 	return c.(*bundled)
 }
