@@ -276,7 +276,7 @@ func checkSwappable(dataDir, member string) error {
 		return fmt.Errorf("%s is a symbolic link: give the directory that it leads to as the data directory, or replace it by that directory", member)
 	case !info.IsDir():
 		return fmt.Errorf("%s %w and is no directory", member, ErrExists)
-	case !sameDevice(parent, info):
+	case !safedir.SameDevice(parent, info):
 		return fmt.Errorf("%s is a mount of its own and cannot be renamed: mount it at %s instead", member, dataDir)
 	}
 	return nil
@@ -286,7 +286,7 @@ func checkSwappable(dataDir, member string) error {
 func writable(path string, there bool) error {
 	if !there {
 		var err error
-		if path, _, err = ancestor(filepath.Dir(path)); err != nil {
+		if path, _, err = safedir.Nearest(filepath.Dir(path)); err != nil {
 			return err
 		}
 	}
@@ -336,9 +336,13 @@ func (p *Plan) needs(members []Member) map[string]int64 {
 func fileSystems(needs map[string]int64) ([]FileSystem, error) {
 	var out []FileSystem
 	for _, path := range slices.Sorted(maps.Keys(needs)) {
-		at, dev, err := ancestor(path)
+		at, info, err := safedir.Nearest(path)
 		if err != nil {
 			return nil, err
+		}
+		var dev uint64
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			dev = uint64(st.Dev) //nolint:unconvert // its type differs between systems
 		}
 		i := slices.IndexFunc(out, func(f FileSystem) bool { return f.Device == dev })
 		if i < 0 {
@@ -362,24 +366,6 @@ func (f FileSystem) check() error {
 		return nil
 	}
 	return fmt.Errorf("file system of %s: %w: %s needed, %s free, %s short: free some, or name a place with more", f.Path, ErrNoSpace, humanize.IBytes(uint64(f.Need)), humanize.IBytes(uint64(max(f.Free, 0))), humanize.IBytes(uint64(f.Need-f.Free)))
-}
-
-// ancestor is the nearest folder on the way up that exists, and its device.
-func ancestor(path string) (string, uint64, error) {
-	for {
-		info, err := safedir.Stat(path)
-		if err == nil {
-			st, ok := info.Sys().(*syscall.Stat_t)
-			if !ok {
-				return path, 0, nil
-			}
-			return path, uint64(st.Dev), nil //nolint:unconvert // its type differs between systems
-		}
-		if !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
-			return "", 0, err
-		}
-		path = filepath.Dir(path)
-	}
 }
 
 // checkInside refuses to build in a repository, and inside a member's data directory:

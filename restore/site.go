@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/requorum/requorum/store/safedir"
@@ -281,14 +280,6 @@ func foreign(dir string) ([]string, error) {
 		}
 	}
 	return out, nil
-}
-
-// sameDevice reports whether two paths lie in one mounted file system, as far as
-// numbers show.
-func sameDevice(a, b os.FileInfo) bool {
-	x, okA := a.Sys().(*syscall.Stat_t)
-	y, okB := b.Sys().(*syscall.Stat_t)
-	return okA && okB && x.Dev == y.Dev
 }
 
 // target is a member on this host, with the directories it goes to.

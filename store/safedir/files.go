@@ -37,6 +37,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -223,6 +224,26 @@ func Stat(path string) (info fs.FileInfo, err error) {
 		return err
 	})
 	return info, err
+}
+
+// Nearest is what a path leads to or, where that is not there, the nearest folder above
+// it that is.
+func Nearest(path string) (string, fs.FileInfo, error) {
+	for {
+		info, err := Stat(path)
+		if !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+			return path, info, err
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// SameDevice reports whether two files lie in one mounted file system, as far as
+// numbers show.
+func SameDevice(a, b fs.FileInfo) bool {
+	x, okA := a.Sys().(*syscall.Stat_t)
+	y, okB := b.Sys().(*syscall.Stat_t)
+	return okA && okB && x.Dev == y.Dev
 }
 
 // below is an open folder in it.

@@ -208,7 +208,7 @@ func checkFiles(files []File) error {
 // machine: what is gathered lives for minutes, and to sync it would take as long as to copy it.
 func (s *rebuilding) bringFolder() (string, error) {
 	m := s.Config.Member
-	dir, err := nearest(m.DataDir)
+	dir, _, err := safedir.Nearest(m.DataDir)
 	return filepath.Join(dir, restore.BringPrefix+s.run+"-"+machineStart()+"@"+m.Name), err
 }
 
@@ -220,20 +220,6 @@ func machineStart() string {
 		return rand.Text()
 	}
 	return string(id[:8])
-}
-
-// nearest is a directory, or the one above it that is there.
-func nearest(dir string) (string, error) {
-	for {
-		d, err := safedir.OpenDir(dir)
-		if err == nil {
-			return dir, d.Close()
-		}
-		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
-			return "", err
-		}
-		dir = filepath.Dir(dir)
-	}
 }
 
 // gather is a folder that only this user gets into, whoever owns the directory it
@@ -289,7 +275,7 @@ func (g *gather) remove() error {
 func (s *rebuilding) removeOld(keep string) error {
 	var errs []error
 	m := s.Config.Member
-	above, err := nearest(filepath.Dir(m.DataDir))
+	above, _, err := safedir.Nearest(filepath.Dir(m.DataDir))
 	if err != nil {
 		return err
 	}

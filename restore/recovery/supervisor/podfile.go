@@ -8,9 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // manifestFile is one that the kubelet runs a pod for, while it lies in the manifest
@@ -98,18 +99,11 @@ func (m manifestFile) sameFileSystem() error {
 	if err != nil {
 		return err
 	}
-	at := m.AsideDir
-	beside, err := os.Stat(at)
-	for errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
-		at = filepath.Dir(at)
-		beside, err = os.Stat(at)
-	}
+	_, beside, err := safedir.Nearest(m.AsideDir)
 	if err != nil {
 		return err
 	}
-	a, okA := folder.Sys().(*syscall.Stat_t)
-	b, okB := beside.Sys().(*syscall.Stat_t)
-	if okA && okB && a.Dev != b.Dev {
+	if !safedir.SameDevice(folder, beside) {
 		return fmt.Errorf("static-pod.aside-dir %s lies on another file system than the manifest folder: name a folder from which the manifest can be returned in one step", m.AsideDir)
 	}
 	return nil
@@ -122,22 +116,14 @@ func relocate(from, to string, both bool) error {
 		if err := os.Link(from, to); err != nil {
 			return err
 		}
-		if err := syncDir(filepath.Dir(to)); err != nil {
+		if err := safedir.Sync(filepath.Dir(to)); err != nil {
 			return err
 		}
 	}
 	if err := os.Remove(from); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(from))
-}
-
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return safedir.Sync(filepath.Dir(from))
 }
 
 // manifestLimit is more than a pod's manifest can hold: it has to fit into etcd.
