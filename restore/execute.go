@@ -157,7 +157,7 @@ func (r *run) phase(p Phase) func() {
 	r.opts.Progress(Progress{Phase: p})
 	return func() {
 		took := time.Since(start)
-		r.phases = append(r.phases, PhaseTime{p, took})
+		r.phases = append(r.phases, PhaseTime{Phase: p, Took: took})
 		r.log.Debug("restore: phase done", "phase", p, "took", took)
 	}
 }
@@ -351,18 +351,14 @@ func (r *run) placeSegment(t *target) error {
 }
 
 // Phase is a part of a restore.
-type Phase string
+type Phase = walreplay.Phase
 
-// The phases, in their order. PhaseWrite reads the image and writes all
-// databases in one pass; the other ones are short.
+// PhaseTime is how long a phase took.
+type PhaseTime = walreplay.PhaseTime
+
+// The phases, in their order, after those of a replay, where there was one. PhaseWrite
+// reads the image and writes all databases in one pass; the other ones are short.
 const (
-	// PhaseBase to PhaseProve come before the others, where a log was replayed:
-	// those of package walreplay.
-	PhaseBase   Phase = Phase(walreplay.PhaseBase)
-	PhaseSearch Phase = Phase(walreplay.PhaseSearch)
-	PhaseReplay Phase = Phase(walreplay.PhaseReplay)
-	PhaseProve  Phase = Phase(walreplay.PhaseProve)
-
 	PhaseCheck   Phase = "check"
 	PhaseWrite   Phase = "write"
 	PhaseEdit    Phase = "edit"
@@ -377,12 +373,6 @@ const (
 type Progress struct {
 	Phase       Phase
 	Done, Total int64
-}
-
-// PhaseTime is how long a phase took.
-type PhaseTime struct {
-	Phase    Phase         `json:"phase"`
-	Duration time.Duration `json:"nanoseconds"`
 }
 
 // Result is what a restore did.
@@ -424,7 +414,7 @@ type MemberResult struct {
 // Took is the time of all phases.
 func (r *Result) Took() (sum time.Duration) {
 	for _, p := range r.Phases {
-		sum += p.Duration
+		sum += p.Took
 	}
 	return sum
 }

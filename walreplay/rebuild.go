@@ -375,6 +375,6 @@ func (o Options) engine(b *Base) engine.Options {
 
 // PhaseTime is how long a phase took.
 type PhaseTime struct {
-	Phase Phase
-	Took  time.Duration
+	Phase Phase         `json:"phase"`
+	Took  time.Duration `json:"nanoseconds"`
 }

@@ -116,7 +116,7 @@ func (l *localRecovery) build(ctx context.Context, image *walreplay.Rebuilt) (*r
 	if err != nil {
 		return nil, err
 	}
-	result.Phases = append(replayPhases(image), result.Phases...)
+	result.Phases = slices.Concat(image.Phases, result.Phases)
 	return result, nil
 }
 

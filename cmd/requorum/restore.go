@@ -178,7 +178,9 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		return src.nameOlder(ctx, g, err)
 	}
 	o.built = true
-	result.Phases = append(replayPhases(src.rebuilt), result.Phases...)
+	if src.rebuilt != nil {
+		result.Phases = slices.Concat(src.rebuilt.Phases, result.Phases)
+	}
 	if err := src.closeRebuilt(); err != nil {
 		return fmt.Errorf("the restore is done; its scratch folder could not be removed: %w", err)
 	}

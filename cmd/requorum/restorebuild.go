@@ -396,15 +396,3 @@ func (o *buildOptions) host(g *globals) (restore.ExecOptions, *meter) {
 		Progress: func(p restore.Progress) { m.update(string(p.Phase), p.Done, p.Total) },
 	}, m
 }
-
-// replayPhases are how long a replay took, if there was one, before the phases of the
-// restore.
-func replayPhases(rebuilt *walreplay.Rebuilt) []restore.PhaseTime {
-	var all []restore.PhaseTime
-	if rebuilt != nil {
-		for _, p := range rebuilt.Phases {
-			all = append(all, restore.PhaseTime{Phase: restore.Phase(p.Phase), Duration: p.Took})
-		}
-	}
-	return all
-}

@@ -179,7 +179,7 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 		places[o.name] = o.place
 		built.Brought = append(built.Brought, b)
 	}
-	built.Phases = append(built.Phases, restore.PhaseTime{Phase: PhaseBring, Duration: time.Since(began)})
+	built.Phases = append(built.Phases, restore.PhaseTime{Phase: PhaseBring, Took: time.Since(began)})
 	before := int64(0)
 	if w.repository != nil {
 		before = w.repository.meter.bytes.Load()
@@ -202,10 +202,7 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 			Owner: repositoryOwner(w), From: m.name, Bytes: m.meter.bytes.Load() - before, Took: time.Duration(m.meter.nanoseconds.Load()), Why: w.why,
 		})
 	}
-	built.Notes = state.Notes
-	for _, p := range state.Phases {
-		built.Phases = append(built.Phases, restore.PhaseTime{Phase: restore.Phase(p.Phase), Duration: p.Took})
-	}
+	built.Notes, built.Phases = state.Notes, append(built.Phases, state.Phases...)
 	return state, nil
 }
 
