@@ -285,7 +285,7 @@ func (e *rescueEvents) Warn(text string) {
 }
 
 // Confirm shows what would be done, and asks.
-func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, error) {
+func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) error {
 	e.meter.finish()
 	reasons := q.Reasons
 	switch p := q.Preview; {
@@ -297,7 +297,7 @@ func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, 
 		reasons = slices.Concat(reasons, p.Plan.Doubts(), p.Plan.Warnings, p.Warnings)
 	default:
 		if err := e.g.printPreview(p); err != nil {
-			return false, err
+			return err
 		}
 		fmt.Fprintln(e.g.stdout)
 	}
@@ -306,7 +306,7 @@ func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, 
 	}
 	err := e.g.confirm(ctx, e.o, q)
 	if errors.Is(err, errDeclined) {
-		return false, nil // what follows from it is not for us to say
+		return recovery.ErrDeclined // what follows from it is not for us to say
 	}
-	return err == nil, err
+	return err
 }

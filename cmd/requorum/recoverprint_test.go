@@ -107,8 +107,7 @@ func TestPrintWarnings(t *testing.T) {
 	// With JSON nothing was shown before the question: all of it is said beside it.
 	text = printed(t, func(g *globals) error {
 		g.output = "json"
-		_, err := newRescueEvents(g, &recoverOptions{yes: true}).Confirm(t.Context(), recovery.Question{Reasons: []string{"it serves"}, Preview: p})
-		return err
+		return newRescueEvents(g, &recoverOptions{yes: true}).Confirm(t.Context(), recovery.Question{Reasons: []string{"it serves"}, Preview: p})
 	})
 	require.Equal(t, "it serves\nunproven: only one log was read\nm2: it was started with --force-new-cluster: use m1\none\ntwo\n", text)
 	text = printed(t, func(g *globals) error {

@@ -155,7 +155,7 @@ func (d *coordinator) settled(ctx context.Context, p *Preview) error {
 			q.Text += " It is unproven that no acknowledged write is lost."
 			q.Type = d.cfg.Cluster
 		}
-		if err := d.ask(ctx, q); err != nil {
+		if err := d.reporter.confirm(ctx, q); err != nil {
 			return d.declined(ctx, err)
 		}
 		typed = q.Type != ""

@@ -196,8 +196,9 @@ type Events interface {
 	Note(text string)
 	// Warn is one that must not be overlooked.
 	Warn(text string)
-	// Confirm asks. An error ends the run as a no does, and is returned.
-	Confirm(ctx context.Context, q Question) (bool, error)
+	// Confirm asks: nil is yes, ErrDeclined no. Any other error ends the run as a no
+	// does, and is returned.
+	Confirm(ctx context.Context, q Question) error
 }
 
 // Question is one for the operator.

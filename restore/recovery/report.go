@@ -256,7 +256,8 @@ func (t *reporter) waiting(p Phase, text string) { t.with(func(e Events) { e.Wai
 func (t *reporter) note(text string)             { t.with(func(e Events) { e.Note(text) }) }
 func (t *reporter) warn(text string)             { t.with(func(e Events) { e.Warn(text) }) }
 
-func (t *reporter) confirm(ctx context.Context, q Question) (yes bool, err error) {
-	t.with(func(e Events) { yes, err = e.Confirm(ctx, q) })
-	return yes, err
+func (t *reporter) confirm(ctx context.Context, q Question) error {
+	err := ErrDeclined
+	t.with(func(e Events) { err = e.Confirm(ctx, q) })
+	return err
 }

@@ -366,12 +366,16 @@ func (e *heard) Note(text string) {
 	e.t.Log(text)
 }
 func (e *heard) Warn(text string) { e.Note("warning: " + text) }
-func (e *heard) Confirm(_ context.Context, q Question) (bool, error) {
+func (e *heard) Confirm(_ context.Context, q Question) error {
 	e.questions = append(e.questions, q)
 	if e.answer == nil {
-		return true, nil
+		return nil
 	}
-	return e.answer(q)
+	yes, err := e.answer(q)
+	if err == nil && !yes {
+		err = ErrDeclined
+	}
+	return err
 }
 
 // endAt ends a recovery where a phase begins on a host, or as a whole, on a machine of its

@@ -44,7 +44,7 @@ func (d *coordinator) decideAnew(ctx context.Context, p *Preview) (*Report, erro
 	}
 	q := d.firstQuestion(p)
 	asked := time.Now()
-	if err := d.ask(ctx, q); err != nil {
+	if err := d.reporter.confirm(ctx, q); err != nil {
 		return nil, err
 	}
 	if err := d.stillLost(ctx, p, time.Since(asked)); err != nil {
@@ -130,18 +130,6 @@ func (d *coordinator) firstQuestion(p *Preview) Question {
 		q.Type = d.cfg.Cluster
 	}
 	return q
-}
-
-// ask gives ErrDeclined for a no.
-func (d *coordinator) ask(ctx context.Context, q Question) error {
-	yes, err := d.reporter.confirm(ctx, q)
-	if err != nil {
-		return err
-	}
-	if !yes {
-		return ErrDeclined
-	}
-	return nil
 }
 
 // decide makes the decision that a preview was confirmed as.
@@ -233,7 +221,7 @@ func (d *coordinator) giveUp(ctx context.Context, q Quorum) (*Report, error) {
 	if all := d.away(); len(all) > 0 { // where it may have set aside, and built
 		return nil, fmt.Errorf("cluster %s serves, and it is not known how far run %s got: %w", q.ClusterID, d.run, &HostsError{Phase: PhasePreflight, Errs: all})
 	}
-	if err := d.ask(ctx, Question{Text: d.givenUpWords() + " Do that?"}); err != nil {
+	if err := d.reporter.confirm(ctx, Question{Text: d.givenUpWords() + " Do that?"}); err != nil {
 		return nil, err
 	}
 	if err := d.adopt(ctx); err != nil {

@@ -99,7 +99,7 @@ func (d *coordinator) askUndo(ctx context.Context) error {
 		q.Reasons = append(q.Reasons, fmt.Sprintf("the last recovery, run %s, is undone already: this is one before it, of %s", last, d.decision.Began.Format(time.DateTime)))
 		q.Type = d.cfg.Cluster
 	}
-	return d.ask(ctx, q)
+	return d.reporter.confirm(ctx, q)
 }
 
 // undoneSince is the last run after this one that was undone; empty where none was.
