@@ -3,8 +3,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -275,7 +273,7 @@ func (s *rebuilding) build(ctx context.Context, w *route, state *walreplay.Rebui
 		return fmt.Errorf("the plan is for cluster %s, and cluster %s would be built", p.New, plan.ClusterID)
 	}
 	// By it an attempt that was cut off is known again.
-	plan.ID = restorePlanID(p.ID)
+	plan.ID = p.ID
 	built.Restore = &restore.Result{Plan: plan}
 	before := s.State.BuiltBy(s.run) != nil
 	if err := s.record(built, false); err != nil {
@@ -339,11 +337,6 @@ func (s *rebuilding) record(built *Rebuilt, done bool) error {
 		return err
 	}
 	return s.State.build(builtRecord{Run: s.run, Plan: s.plan.ID, Old: s.plan.Old, New: s.plan.New, Done: done, Result: raw})
-}
-
-func restorePlanID(id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:8])
 }
 
 // earlier is what the same run built by this plan; nil where it has not, or where
