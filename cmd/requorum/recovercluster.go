@@ -63,7 +63,7 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	req = recovery.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
 		Replay: host.ReplaySettings{PersistCheckpoints: o.point.replay.PersistCheckpoints, SourceVersion: o.point.replay.SourceVersion},
-		Force:  o.force, Change: o.change, Target: o.point.target, TargetFromNow: strings.HasPrefix(o.point.at, "-"), Version: version, Tool: "requorum " + version, Logger: g.logger(),
+		Force:  o.force, Change: o.change, Target: o.point.target, TargetFromNow: strings.HasPrefix(o.point.at, "-"), Version: version, Logger: g.logger(),
 	}
 	if req.Freshness, err = g.freshness(keys.Trust != nil, o.allowRollback); err != nil {
 		return req, err

@@ -135,7 +135,7 @@ func (d *coordinator) take(ctx context.Context) (err error) {
 	}
 	defer c.Close() //nolint:errcheck // nothing is under way any more
 	result, err := snapshot.Take(ctx, snapshot.Request{
-		Client: c, Sinks: all, Codec: d.codec, Tool: d.req.Tool, Labels: map[string]string{"recovery": d.run}, Reached: archive.Reached, Logger: d.logger,
+		Client: c, Sinks: all, Codec: d.codec, Tool: "requorum " + d.req.Version, Labels: map[string]string{"recovery": d.run}, Reached: archive.Reached, Logger: d.logger,
 		Progress: func(p snapshot.Progress) { d.reporter.progress(PhaseSnapshot, "", p.Phase, p.Done, p.Total) },
 	})
 	if result != nil {

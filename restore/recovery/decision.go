@@ -24,11 +24,10 @@ import (
 // it before the first change, and again where it goes on: the coordinator keeps nothing.
 // What was done on a host, that host knows.
 type decision struct {
-	Run     string        `json:"run"`
-	Cluster string        `json:"cluster"`
-	Asked   asked         `json:"asked"`
-	Hosts   []decidedHost `json:"hosts"`
-	Began   time.Time     `json:"began_at"` // by the clock of the coordinator that began it
+	Run   string        `json:"run"`
+	Asked asked         `json:"asked"`
+	Hosts []decidedHost `json:"hosts"`
+	Began time.Time     `json:"began_at"` // by the clock of the coordinator that began it
 	// Earlier are the runs that were known when it was begun.
 	Earlier []string `json:"earlier,omitempty"`
 	// Ran are the members that ran when the run was begun.

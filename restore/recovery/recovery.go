@@ -74,8 +74,6 @@ type Request struct {
 
 	// Version is that of requorum, which hosts have to have as well.
 	Version string
-	// Tool is what writes, such as "requorum 1.2.3", for manifests.
-	Tool string
 	// Events hears what goes on, and is asked. Look takes nil; Run and Undo don't.
 	Events Events
 	Logger *slog.Logger // may be nil

@@ -419,7 +419,7 @@ func (s *site) onMachine(t *testing.T, e *heard, machine string) Request {
 func (e *heard) did(step string) bool { return slices.Contains(e.steps, step) }
 
 func (s *site) request(e *heard) Request {
-	r := Request{Config: s.config, Version: "test", Tool: "requorum test", patience: 100 * time.Millisecond, proveTimeout: 2 * time.Minute, election: s.election}
+	r := Request{Config: s.config, Version: "test", patience: 100 * time.Millisecond, proveTimeout: 2 * time.Minute, election: s.election}
 	if e != nil {
 		r.Events = e
 	}

@@ -11,7 +11,6 @@
 package recovery
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,12 +36,10 @@ type TimelinesRequest struct {
 	Branch repository.Branch
 	Reason string
 	Now    func() time.Time // nil: time.Now
-	// Timeout bounds the work in one repository; 0 is DefaultTimeout.
-	Timeout time.Duration
 }
 
-// DefaultTimeout is how long one repository may take.
-const DefaultTimeout = 30 * time.Second
+// timelinesTimeout is how long one repository may take.
+const timelinesTimeout = 30 * time.Second
 
 // TimelinesDone is what was done in one repository.
 type TimelinesDone struct {
@@ -96,7 +93,7 @@ func (r TimelinesRequest) each(ctx context.Context, do func(*timelinesPlace, con
 	var wg sync.WaitGroup
 	for i, repo := range r.Repositories {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, DefaultTimeout))
+			ctx, cancel := context.WithTimeout(ctx, timelinesTimeout)
 			defer cancel()
 			p := &timelinesPlace{r, repo, TimelinesDone{Repository: repo.String()}}
 			if err := p.check(); err != nil {

@@ -30,10 +30,9 @@ type MembersRequest struct {
 
 // Replacement puts a host in the place of an old member.
 type Replacement struct {
-	Old        string   // its name or ID
-	Name       string   // the new one's; empty for the same
-	PeerURLs   []string // none for the same
-	ClientURLs []string // may be empty: a member reports them when it starts
+	Old      string   // its name or ID
+	Name     string   // the new one's; empty for the same
+	PeerURLs []string // none for the same
 }
 
 // NewMember is one of the new cluster's.
@@ -155,11 +154,9 @@ func (n *newcomers) replace(all []Replacement) error {
 		c.m.replaced = true
 		c.m.Name = cmp.Or(c.r.Name, c.m.Name)
 		if len(c.r.PeerURLs) > 0 {
-			// Where clients found the old host they do not find the new one.
+			// Where clients found the old host they do not find the new one: a member
+			// reports its own when it starts.
 			c.m.PeerURLs, c.m.ClientURLs = slices.Clone(c.r.PeerURLs), nil
-		}
-		if len(c.r.ClientURLs) > 0 {
-			c.m.ClientURLs = slices.Clone(c.r.ClientURLs)
 		}
 	}
 	return nil

@@ -52,9 +52,8 @@ func TestNewMembers(t *testing.T) {
 		r       MembersRequest
 		want    string
 	}{
-		"as they were":     {want: strings.Join([]string{m1, m2, m3, m4}, "; ")},
-		"other address":    {r: MembersRequest{Replace: []Replacement{{Old: "m3", PeerURLs: []string{"http://n3:2380"}}}}, want: strings.Join([]string{m1, m2, "m3=http://n3:2380", m4}, "; ")},
-		"other client URL": {r: MembersRequest{Replace: []Replacement{{Old: "m3", PeerURLs: []string{"http://n3:2380"}, ClientURLs: []string{"http://n3:2379"}}}, Names: []string{"m3"}}, want: "m3=http://n3:2380 for http://n3:2379"},
+		"as they were":  {want: strings.Join([]string{m1, m2, m3, m4}, "; ")},
+		"other address": {r: MembersRequest{Replace: []Replacement{{Old: "m3", PeerURLs: []string{"http://n3:2380"}}}}, want: strings.Join([]string{m1, m2, "m3=http://n3:2380", m4}, "; ")},
 		"other name, by ID": {r: MembersRequest{Replace: []Replacement{{Old: "12", Name: "a2", PeerURLs: []string{"http://n2:2380"}}}},
 			want: strings.Join([]string{"a2=http://n2:2380 was m2", m1, m3, m4}, "; ")},
 		"only another name": {r: MembersRequest{Replace: []Replacement{{Old: "m1", Name: "x1"}}, Names: []string{"x1"}}, want: "x1=http://h1:2380 for http://h1:2379 was m1"},
