@@ -66,7 +66,7 @@ func outcomes(plan *sources.Plan, built map[string]*host.Rebuilt) (all []sources
 func (d *coordinator) compareWith(s *sources.Source) map[string][]string {
 	others := s.Alternatives(s.Index)
 	others = slices.DeleteFunc(others, func(way sources.Source) bool {
-		return slices.ContainsFunc(owners(&way), func(name string) bool {
+		return slices.ContainsFunc(way.Owners(), func(name string) bool {
 			h := d.host(name)
 			return !strings.HasPrefix(name, sources.ArchivePrefix) && (h == nil || h.state.Unreachable != "")
 		})
@@ -77,7 +77,7 @@ func (d *coordinator) compareWith(s *sources.Source) map[string][]string {
 	var near, far []string // hosts
 	for _, h := range d.getting() {
 		own := slices.ContainsFunc(s.Ways(), func(way sources.Source) bool {
-			return slices.Equal(owners(&way), []string{h.Member})
+			return slices.Equal(way.Owners(), []string{h.Member})
 		})
 		if own {
 			near = append(near, h.Member)

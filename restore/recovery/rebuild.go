@@ -14,20 +14,13 @@ import (
 	"github.com/requorum/requorum/snapshot"
 )
 
-// owners are those whose data a source may be made of, archives among them.
+// owners are those whose data any of a source's ways is made of.
 func owners(s *sources.Source) (all []string) {
-	add := func(name string) {
-		if name != "" && !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
 	for _, way := range s.Ways() {
-		add(way.Base.Owner)
-		for _, p := range way.Log {
-			add(p.Owner)
-		}
+		all = append(all, way.Owners()...)
 	}
-	return all
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // rebuildPlan is what every host builds.

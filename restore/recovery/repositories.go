@@ -142,7 +142,7 @@ func storedOf(way sources.Source) (all []host.Stored) {
 
 // membersOf are those whose data a way reads.
 func membersOf(way sources.Source) (all []string) {
-	return slices.DeleteFunc(owners(&way), func(name string) bool {
+	return slices.DeleteFunc(way.Owners(), func(name string) bool {
 		_, is := sources.TimelineOf(name)
 		return is
 	})

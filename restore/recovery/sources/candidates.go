@@ -78,7 +78,7 @@ func (r *ranking) candidates() []Candidate {
 		all = append(all, c)
 	}
 	whole := composer{r.history, r.ties, use, r.until, r.target}
-	if s := whole.best(); s != nil && len(s.owners()) > 1 && (s.Index > reach || whole.target.Searches() && !slices.ContainsFunc(all, func(c Candidate) bool {
+	if s := whole.best(); s != nil && len(s.Owners()) > 1 && (s.Index > reach || whole.target.Searches() && !slices.ContainsFunc(all, func(c Candidate) bool {
 		return c.Source != nil && !whole.better(s, c.Source)
 	})) {
 		all = append(all, Candidate{Name: s.name(), Kind: FromJoined, Source: s})
@@ -160,7 +160,7 @@ func (r *ranking) loss(index uint64) Loss {
 
 // sound reports whether nothing that it is made of is damaged or cut.
 func (r *ranking) sound(c *Candidate) bool {
-	return !slices.ContainsFunc(c.Source.owners(), func(name string) bool {
+	return !slices.ContainsFunc(c.Source.Owners(), func(name string) bool {
 		s := r.source(name)
 		_, discounted := r.proof.discounted[s]
 		return discounted
@@ -251,7 +251,7 @@ func (r *ranking) rank(all []Candidate, i int) {
 		parts = append(parts, "its refused tail is left out")
 	}
 	if !r.sound(c) {
-		for _, name := range c.Source.owners() {
+		for _, name := range c.Source.Owners() {
 			if f, ok := r.proof.discounted[r.source(name)]; ok {
 				parts = append(parts, name+": "+f.Text)
 			}
@@ -445,8 +445,9 @@ func (c composer) termOf(s *source, index uint64) uint64 {
 	return 0
 }
 
-// owners are those whose data a source is made of, in the order of their use.
-func (s *Source) owners() []string {
+// Owners are those whose data a source is made of, in the order of their use:
+// archives among them.
+func (s *Source) Owners() []string {
 	all := []string{s.Base.Owner}
 	for _, p := range s.Log {
 		if !slices.Contains(all, p.Owner) {
@@ -456,4 +457,4 @@ func (s *Source) owners() []string {
 	return all
 }
 
-func (s *Source) name() string { return strings.Join(s.owners(), "+") }
+func (s *Source) name() string { return strings.Join(s.Owners(), "+") }

@@ -62,7 +62,7 @@ func (p *pieces) join(ctx context.Context) (*walreplay.History, error) {
 	if err != nil {
 		return nil, err
 	}
-	return walreplay.Join(ctx, "the state of "+strings.Join(s.owners(), " + "), base, parts)
+	return walreplay.Join(ctx, "the state of "+strings.Join(s.Owners(), " + "), base, parts)
 }
 
 // log is the history that has a piece.

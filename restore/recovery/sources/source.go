@@ -309,7 +309,7 @@ func (o *others) add(base, log *source) {
 		use = append(use, log)
 	}
 	s := (composer{o.ranking.history, o.ranking.ties, use, o.main.Index, o.ranking.target}).begunBy(base)
-	if s == nil || len(s.owners()) != len(use) || !o.leadsThere(s) ||
+	if s == nil || len(s.Owners()) != len(use) || !o.leadsThere(s) ||
 		s.same(o.main) || slices.ContainsFunc(o.all, func(x Source) bool { return s.same(&x) }) {
 		return
 	}
@@ -347,7 +347,7 @@ func (o *others) last(s *Source) *source {
 // otherwise: what it gives can be compared with what others give.
 func (o *others) useful(alone []Source, base, log *source) bool {
 	leads := func(name string) bool {
-		return slices.ContainsFunc(alone, func(s Source) bool { return slices.Equal(s.owners(), []string{name}) })
+		return slices.ContainsFunc(alone, func(s Source) bool { return slices.Equal(s.Owners(), []string{name}) })
 	}
 	switch {
 	case (base.archive == nil) != (log.archive == nil), !leads(base.name) && !leads(log.name):
@@ -368,7 +368,7 @@ func (o *others) compare(a, b Source) int {
 		return 0
 	}
 	return cmp.Or(
-		cmp.Compare(len(a.owners()), len(b.owners())),
+		cmp.Compare(len(a.Owners()), len(b.Owners())),
 		cmp.Compare(archived(a), archived(b)),
 		cmp.Compare(b.Base.Index, a.Base.Index),
 		strings.Compare(a.name(), b.name()),
