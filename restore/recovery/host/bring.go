@@ -161,41 +161,53 @@ func (s *rebuilding) fetch(ctx context.Context, member string, a DataArguments, 
 	return &sent, err
 }
 
-// peer is what another host has of the run.
-type peer struct {
+// held is what a host has of the run.
+type held struct {
 	files       []File
 	separateLog bool
 }
 
-// peer asks for the list of it, once.
-func (s *rebuilding) peer(ctx context.Context, member string) (*peer, error) {
-	if p := s.peers[member]; p != nil {
-		return p, nil
+// heldBy asks the host of a member for the list of it, once.
+func (s *rebuilding) heldBy(ctx context.Context, member string) (*held, error) {
+	if h := s.held[member]; h != nil {
+		return h, nil
+	}
+	files, err := s.list(ctx, member)
+	if err == nil {
+		err = checkFiles(files)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", member, err)
+	}
+	h := &held{files, slices.ContainsFunc(files, func(f File) bool { return strings.HasPrefix(f.Name, "wal/") })}
+	s.held[member] = h
+	return h, nil
+}
+
+// list lists the files that the run has set aside on the host of a member.
+func (s *rebuilding) list(ctx context.Context, member string) ([]File, error) {
+	if member == s.Config.Member.Name {
+		folders, err := s.folders(&DataArguments{Run: s.run})
+		if err != nil {
+			return nil, err
+		}
+		return folders.list()
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.stall, fmt.Errorf("no answer in %v", s.stall))
 	defer cancel()
 	sent, err := s.fetch(ctx, member, DataArguments{}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("host %s: %w", member, err)
-	}
-	if err := checkFiles(sent.Files); err != nil {
-		return nil, fmt.Errorf("host %s lists %w: that is no file of a member", member, err)
-	}
-	p := &peer{files: sent.Files}
-	p.separateLog = slices.ContainsFunc(p.files, func(f File) bool { return strings.HasPrefix(f.Name, "wal/") })
-	s.peers[member] = p
-	return p, nil
+	return sent.Files, err
 }
 
 // maxFiles is more than the files of a member can have: sums of sizes do not overflow.
 const maxFiles = 1 << 50
 
-// checkFiles looks at what another host lists: the names become names here.
+// checkFiles looks at what a host lists: the names become names here.
 func checkFiles(files []File) error {
 	left := int64(maxFiles)
 	for _, f := range files {
 		if !filepath.IsLocal(f.Name) || f.Name == "." || f.Size < 0 || f.Size > left {
-			return fmt.Errorf("a file %q of %d bytes", f.Name, f.Size)
+			return fmt.Errorf("it lists a file %q of %d bytes: that is no file of a member", f.Name, f.Size)
 		}
 		left -= f.Size
 	}

@@ -158,7 +158,7 @@ func TestStored(t *testing.T) {
 		Base: sources.Base{Owner: owner, Backup: full.Backup, Timeline: full.Timeline, Repository: "file://" + dir},
 		Log:  []sources.Piece{{Owner: owner, First: 1, Last: 2}}, Index: 2,
 	})
-	if err != nil || found.name != "file://"+link || len(found.log) != 1 || found.base.Size == 0 || len(s.keys) != 1 {
+	if err != nil || found.String() != "file://"+link || found.bytes <= found.base || found.base == 0 || len(s.keys) != 1 {
 		t.Errorf("%+v, %v", found, err)
 	}
 	require.NoError(t, closeAll(s.repositories))

@@ -117,13 +117,13 @@ func TestGatherReplaced(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Errorf("%v, %v", found, err)
 	}
-	own := sources.Directories{}
 	aside := filepath.Join(s.Config.Member.DataDir, "aside")
 	theirs(t, aside)
 	must(t, os.Mkdir(filepath.Join(victim, "snap"), 0o700), os.WriteFile(filepath.Join(victim, "snap", "db"), []byte("secret"), 0o600), os.Symlink(filepath.Join(victim, "snap"), filepath.Join(aside, "snap")))
-	own.DataDir, own.WALDir, err = (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1"))
+	_, _, err = (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1"))
 	must(t, err)
-	require.Error(t, s.addOwn(&route{}, &owned{name: "m1", place: own}, sources.Need{File: "db"}), "a file of root's was taken for the member's")
+	_, err = foldersOf(aside, "").list()
+	require.Error(t, err, "a file of root's was taken for the member's")
 	must(t, g.remove(), g.close())
 	if names, err := os.ReadDir(filepath.Join(victim, "snap")); err != nil || len(names) != 1 {
 		t.Errorf("%v, %v", names, err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"filippo.io/age"
@@ -40,7 +39,7 @@ type rebuilding struct {
 	repositories []*opened
 	unopened     error // of repositories
 	keys         []age.Identity
-	peers        map[string]*peer // by owner
+	held         map[string]*held // by owner
 }
 
 // rebuild builds the member as the plan says.
@@ -55,7 +54,7 @@ func (h *host) rebuild(ctx context.Context, a Header, r *rebuildArguments) (*Reb
 	if err := h.sameDirectories(known); err != nil {
 		return nil, err
 	}
-	s := &rebuilding{host: h, run: a.Run, plan: r.Plan, owners: r.Owners, peers: map[string]*peer{}}
+	s := &rebuilding{host: h, run: a.Run, plan: r.Plan, owners: r.Owners, held: map[string]*held{}}
 	built, err := s.rebuilt(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("rebuild member %s: %w", h.Config.Member.Name, err)
@@ -163,7 +162,7 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 	places := map[string]sources.Directories{}
 	for _, o := range w.owners {
 		b := Brought{Owner: o.name, From: HereName, Bytes: o.bytes, Why: w.why}
-		if o.peer != nil {
+		if !o.here {
 			start := time.Now()
 			var err error
 			if b.Bytes, err = s.bring(ctx, o); err != nil {
@@ -197,24 +196,11 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 	}
 	if m := w.repository; m != nil {
 		built.Brought = append(built.Brought, Brought{
-			Owner: repositoryOwner(w), From: m.name, Bytes: m.meter.bytes.Load() - before, Took: time.Duration(m.meter.nanoseconds.Load()), Why: w.why,
+			Owner: archiveOf(w.source), From: m.String(), Bytes: m.meter.bytes.Load() - before, Took: time.Duration(m.meter.nanoseconds.Load()), Why: w.why,
 		})
 	}
 	built.Notes, built.Phases = state.Notes, append(built.Phases, state.Phases...)
 	return state, nil
-}
-
-// repositoryOwner is the owner of what is read of repositories.
-func repositoryOwner(w *route) string {
-	if w.source.Base.Backup != "" {
-		return w.source.Base.Owner
-	}
-	for _, p := range w.source.Log {
-		if strings.HasPrefix(p.Owner, sources.ArchivePrefix) {
-			return p.Owner
-		}
-	}
-	return sources.ArchivePrefix
 }
 
 // checkSpace looks before anything is copied: for the copies, the database that is
@@ -222,6 +208,9 @@ func repositoryOwner(w *route) string {
 func (s *rebuilding) checkSpace(w *route) error {
 	need := 2*w.base + logSpace
 	for _, o := range w.owners {
+		if o.here {
+			continue
+		}
 		for _, f := range o.files {
 			whole, offset, err := s.brought(filepath.Join(o.place.DataDir, filepath.FromSlash(f.Name)), f.Size)
 			if err != nil {

@@ -217,9 +217,7 @@ func readSegment(ctx context.Context, repo *repository.Repository, t repository.
 // stored is what a way reads of a repository.
 type stored struct {
 	*opened
-	name  string
-	base  sinks.Object // the full snapshot; zero where only log is read
-	log   []sinks.Object
+	base  int64 // bytes of the full snapshot; 0 where only log is read
 	bytes int64
 }
 
@@ -266,7 +264,7 @@ func namedFirst(all []*opened, name string) []*opened {
 }
 
 func look(ctx context.Context, o *opened, source sources.Source, timelines map[repository.TimelineID][]sources.Piece) (*stored, error) {
-	found := &stored{opened: o, name: o.String()}
+	found := &stored{opened: o}
 	for t, pieces := range timelines {
 		if t == source.Base.Timeline && source.Base.Backup != "" {
 			fulls, err := o.Fulls(ctx, t)
@@ -278,7 +276,7 @@ func look(ctx context.Context, o *opened, source sources.Source, timelines map[r
 				return nil, fmt.Errorf("there is no backup %s of timeline %s", source.Base.Backup, t)
 			}
 			// The largest of its objects, for a sample.
-			found.base = slices.MaxFunc(fulls[i].Objects, func(a, b sinks.Object) int { return cmp.Compare(a.Size, b.Size) })
+			found.base = slices.MaxFunc(fulls[i].Objects, func(a, b sinks.Object) int { return cmp.Compare(a.Size, b.Size) }).Size
 		}
 		if len(pieces) == 0 {
 			continue
@@ -291,19 +289,16 @@ func look(ctx context.Context, o *opened, source sources.Source, timelines map[r
 			return nil, fmt.Errorf("there is no log of timeline %s", t)
 		}
 		for _, p := range pieces {
-			found.log = append(found.log, covering(segments, p.First, p.Last)...)
+			found.bytes += covering(segments, p.First, p.Last)
 		}
 	}
-	found.bytes = found.base.Size
-	for _, segment := range found.log {
-		found.bytes += segment.Size
-	}
+	found.bytes += found.base
 	return found, nil
 }
 
-// covering are about the segments that a reader of these entries opens: merged ones
-// first, then what lies behind them.
-func covering(segments []repository.Segment, first, last uint64) (all []sinks.Object) {
+// covering is about how many bytes a reader of these entries reads: of merged segments
+// first, then of what lies behind them.
+func covering(segments []repository.Segment, first, last uint64) (bytes int64) {
 	merged := slices.Clone(segments)
 	slices.SortStableFunc(merged, func(a, b repository.Segment) int {
 		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(b.Last, a.Last))
@@ -311,15 +306,15 @@ func covering(segments []repository.Segment, first, last uint64) (all []sinks.Ob
 	covered := first - 1
 	for _, s := range merged {
 		if s.Level > 0 && s.First <= last && s.Last > covered {
-			all, covered = append(all, s.Object), s.Last
+			bytes, covered = bytes+s.Object.Size, s.Last
 		}
 	}
 	for _, s := range merged {
 		if s.Level == 0 && s.First > covered && s.First <= last {
-			all = append(all, s.Object)
+			bytes += s.Object.Size
 		}
 	}
-	return all
+	return bytes
 }
 
 // meter counts what is read of a sink, and how long that took.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
-	"github.com/requorum/requorum/store/safedir"
 )
 
 // route is one source of the state, as seen from this host.
@@ -27,32 +26,33 @@ type route struct {
 // owned is the data of one survivor that a route reads.
 type owned struct {
 	name  string
+	here  bool // this host has it, and nothing is to be copied
 	place sources.Directories
-	peer  *peer
-	files []File // to be copied; none of this host's own
-	bytes int64
-	log   bool // some of the log is needed
+	held  *held
+	files []File // that are needed
+	bytes int64  // of these
+	log   bool   // some of the log is needed
 }
 
 // String names a way for messages.
 func (w *route) String() string {
 	var from []string
 	for _, o := range w.owners {
-		if o.peer == nil {
+		if o.here {
 			from = append(from, "this host's data of "+o.name)
 		} else {
 			from = append(from, "the data of "+o.name+" on "+o.name)
 		}
 	}
 	if w.repository != nil {
-		from = append(from, "the repository "+w.repository.name)
+		from = append(from, "the repository "+w.repository.String())
 	}
 	return strings.Join(from, ", and ")
 }
 
 // near reports whether all that the way needs lies on this host.
 func (w *route) near() bool {
-	return w.repository == nil && !slices.ContainsFunc(w.owners, func(o *owned) bool { return o.peer != nil })
+	return w.repository == nil && !slices.ContainsFunc(w.owners, func(o *owned) bool { return !o.here })
 }
 
 // routeOf finds out what a source means here. An error says why it is no way.
@@ -71,54 +71,59 @@ func (s *rebuilding) routeOf(ctx context.Context, source sources.Source) (*route
 			return nil, err
 		}
 	}
-	if source.Base.Backup != "" || slices.ContainsFunc(source.Log, func(p sources.Piece) bool { return strings.HasPrefix(p.Owner, sources.ArchivePrefix) }) {
+	if archiveOf(source) != "" {
 		var err error
 		if w.repository, err = s.stored(ctx, source); err != nil {
 			return nil, err
 		}
-		w.base = max(w.base, w.repository.base.Size)
+		w.base = max(w.base, w.repository.base)
 	}
 	return w, nil
 }
 
+// archiveOf is the first archive that a way reads of; empty where it reads of none.
+func archiveOf(source sources.Source) string {
+	for _, owner := range source.Owners() {
+		if strings.HasPrefix(owner, sources.ArchivePrefix) {
+			return owner
+		}
+	}
+	return ""
+}
+
 // find looks where an owner's data lies.
-func (s *rebuilding) find(ctx context.Context, name string) (*owned, error) {
-	o := &owned{name: name}
-	folder := ownerFolder(s.folder, name)
-	if name == s.Config.Member.Name {
-		aside, err := s.asideOf(s.run)
+func (s *rebuilding) find(ctx context.Context, name string) (o *owned, err error) {
+	o = &owned{name: name, here: name == s.Config.Member.Name}
+	o.place.DataDir = ownerFolder(s.folder, name)
+	if o.here {
+		var aside *restore.Aside
+		if aside, err = s.asideOf(s.run); err == nil {
+			_, o.place.WALDir, err = aside.View(o.place.DataDir)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("this host has no data of %s: %w", name, err)
 		}
-		o.place.DataDir, o.place.WALDir, err = aside.View(folder)
-		return o, err
-	}
-	if !slices.Contains(s.owners, name) {
+	} else if !slices.Contains(s.owners, name) {
 		return nil, fmt.Errorf("the request does not say where the data of %s lies", name)
 	}
-	o.place.DataDir = folder
-	var err error
-	if o.peer, err = s.peer(ctx, name); err != nil {
+	if o.held, err = s.heldBy(ctx, name); err != nil {
 		return nil, fmt.Errorf("the data of %s: %w", name, err)
 	}
-	if o.peer.separateLog {
-		o.place.WALDir = filepath.Join(folder, "wal")
+	if o.held.separateLog && !o.here {
+		o.place.WALDir = filepath.Join(o.place.DataDir, "wal")
 	}
 	return o, nil
 }
 
-// add adds what is needed to what is to be copied, and to the sums.
+// add adds what is needed to an owner's files, and to the sums.
 func (s *rebuilding) add(w *route, o *owned, need sources.Need) error {
 	o.log = o.log || need.File == ""
-	if o.peer == nil {
-		return s.addOwn(w, o, need)
-	}
 	logs := "member/wal/"
-	if o.peer.separateLog {
+	if o.held.separateLog {
 		logs = "wal/"
 	}
 	var names []string
-	for _, f := range o.peer.files {
+	for _, f := range o.held.files {
 		if name, is := strings.CutPrefix(f.Name, logs); is {
 			names = append(names, name)
 		}
@@ -130,7 +135,7 @@ func (s *rebuilding) add(w *route, o *owned, need sources.Need) error {
 	if need.File != "" {
 		wanted["member/snap/"+need.File] = true
 	}
-	for _, f := range o.peer.files {
+	for _, f := range o.held.files {
 		if !wanted[f.Name] {
 			continue
 		}
@@ -144,32 +149,6 @@ func (s *rebuilding) add(w *route, o *owned, need sources.Need) error {
 	}
 	if len(wanted) > 0 || need.File == "" && len(need.Files(names)) == 0 {
 		return fmt.Errorf("the data of %s on %s has not what the plan needs of it: is it the data that was surveyed?", o.name, o.name)
-	}
-	return nil
-}
-
-func (s *rebuilding) addOwn(w *route, o *owned, need sources.Need) error {
-	var paths []string
-	if need.File != "" {
-		paths = append(paths, filepath.Join(o.place.DataDir, "member", "snap", need.File))
-	} else {
-		dir := restore.LogDir(o.place.DataDir, o.place.WALDir)
-		names, err := safedir.Names(dir)
-		if err != nil {
-			return fmt.Errorf("this host's data of %s: %w", o.name, err)
-		}
-		for _, name := range need.Files(names) {
-			paths = append(paths, filepath.Join(dir, name))
-		}
-	}
-	for _, path := range paths {
-		info, err := safedir.Stat(path)
-		if err != nil {
-			return fmt.Errorf("this host's data of %s: %w", o.name, err)
-		}
-		if o.bytes += info.Size(); need.File != "" {
-			w.base = info.Size()
-		}
 	}
 	return nil
 }
@@ -228,7 +207,7 @@ func (s *rebuilding) otherFirst(ways []*route) {
 // far is how many bytes the way needs from elsewhere.
 func (w *route) far() (bytes int64) {
 	for _, o := range w.owners {
-		if o.peer != nil {
+		if !o.here {
 			bytes += o.bytes
 		}
 	}
