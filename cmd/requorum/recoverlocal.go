@@ -154,7 +154,7 @@ func orUnproven(p *sources.Plan, errs ...error) error {
 
 // question is what is asked before anything is built.
 func (l *localRecovery) question() recovery.Question {
-	what := fmt.Sprintf("Build %s on this machine from %s?", strings.Join(l.here(), ", "), l.plan.Chosen)
+	what := fmt.Sprintf("Build %s on this machine from %s?", strings.Join(sources.NamesOf(l.members), ", "), l.plan.Chosen)
 	if l.o.toSnapshot != "" {
 		what = fmt.Sprintf("Write %s from %s?", l.o.toSnapshot, l.plan.Chosen)
 	}
@@ -169,14 +169,6 @@ func (l *localRecovery) question() recovery.Question {
 		q.Type = l.plan.ClusterID.String()
 	}
 	return q
-}
-
-// here are the members that are built.
-func (l *localRecovery) here() (all []string) {
-	for _, m := range l.members {
-		all = append(all, m.Name)
-	}
-	return all
 }
 
 // keepsOut refuses new members in the place of the old ones, inside of it or around it:

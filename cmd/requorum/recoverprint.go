@@ -308,7 +308,7 @@ func (l *localRecovery) intent() []string {
 	case l.o.toSnapshot != "":
 		all = append(all, fmt.Sprintf("on this machine: one snapshot file, %s, is written; no data directory is changed", l.o.toSnapshot))
 	default:
-		for _, name := range l.here() {
+		for _, name := range sources.NamesOf(l.members) {
 			all = append(all, fmt.Sprintf("on this machine: member %s is built in %s", name, strings.ReplaceAll(l.o.req.DataDir, "{name}", name)))
 		}
 	}

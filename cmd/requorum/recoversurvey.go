@@ -127,13 +127,7 @@ func (l *localRecovery) newLearners() []string {
 	if l.o.set.Changed("learners") {
 		return l.o.chooseLearners(nil) // also those that name no member, to be refused
 	}
-	var all []string
-	for _, m := range l.members {
-		if m.Learner {
-			all = append(all, m.Name)
-		}
-	}
-	return all
+	return sources.Learners(l.members)
 }
 
 // request is what a restore is asked for with an image, found or only foreseen: members,

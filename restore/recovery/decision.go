@@ -270,13 +270,7 @@ func (r *Request) asked() asked {
 }
 
 // names are the new members'.
-func (d *decision) names() []string {
-	var all []string
-	for _, m := range d.Members {
-		all = append(all, m.Name)
-	}
-	return all
-}
+func (d *decision) names() []string { return sources.NamesOf(d.Members) }
 
 // initialCluster is etcd's flag for the new members.
 func (d *decision) initialCluster() string { return sources.InitialCluster(d.Members) }
@@ -290,15 +284,7 @@ func (d *decision) clientURLs() []string {
 	return all
 }
 
-func (d *decision) learners() []string {
-	var all []string
-	for _, m := range d.Members {
-		if m.Learner {
-			all = append(all, m.Name)
-		}
-	}
-	return all
-}
+func (d *decision) learners() []string { return sources.Learners(d.Members) }
 
 // candidate is what was chosen.
 func (d *decision) candidate() *sources.Candidate { return d.Plan.Candidate(d.Plan.Chosen) }

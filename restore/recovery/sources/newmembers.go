@@ -57,6 +57,19 @@ func InitialCluster(members []NewMember) string {
 	return strings.Join(parts, ",")
 }
 
+// NamesOf are the members' names.
+func NamesOf(members []NewMember) (all []string) {
+	for _, m := range members {
+		all = append(all, m.Name)
+	}
+	return all
+}
+
+// Learners are the names of those that do not vote.
+func Learners(members []NewMember) []string {
+	return NamesOf(slices.DeleteFunc(slices.Clone(members), func(m NewMember) bool { return !m.Learner }))
+}
+
 // NewMembers says who the members of the new cluster are, by name: those of the
 // newest membership that was found, as the request changes it. Voters stay voters
 // and learners stay learners; there is at least one voter. An error is a
