@@ -60,10 +60,10 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	if len(cfg.Repositories) > 0 {
 		g.noteUnchecked(keys.Trust != nil)
 	}
-	req = recovery.Request{
-		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
+	req = recovery.Request{Config: cfg, TargetFromNow: strings.HasPrefix(o.point.at, "-"), Version: version, Logger: g.logger()}
+	req.Asked = recovery.Asked{
+		Change: o.change, Source: o.source, DeclareDead: o.declareDead, Target: o.point.target, Bump: o.req.Bump, Force: o.force,
 		Replay: host.ReplaySettings{PersistCheckpoints: o.point.replay.PersistCheckpoints, SourceVersion: o.point.replay.SourceVersion},
-		Force:  o.force, Change: o.change, Target: o.point.target, TargetFromNow: strings.HasPrefix(o.point.at, "-"), Version: version, Logger: g.logger(),
 	}
 	if req.Freshness, err = g.freshness(keys.Trust != nil, o.allowRollback); err != nil {
 		return req, err

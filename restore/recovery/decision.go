@@ -17,7 +17,6 @@ import (
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/walreplay"
 )
 
 // decision is what a run carries out, and how far it is with that. The hosts have stored
@@ -25,7 +24,7 @@ import (
 // What was done on a host, that host knows.
 type decision struct {
 	Run   string        `json:"run"`
-	Asked asked         `json:"asked"`
+	Asked Asked         `json:"asked"`
 	Hosts []decidedHost `json:"hosts"`
 	Began time.Time     `json:"began_at"` // by the clock of the coordinator that began it
 	// Earlier are the runs that were known when it was begun.
@@ -249,24 +248,9 @@ func (d *coordinator) storeOn(ctx context.Context, hosts []*participant) error {
 	return ctx.Err()
 }
 
-// asked is what the operator asked for.
-type asked struct {
-	Change      sources.MembersRequest `json:"change"`
-	Source      string                 `json:"source,omitempty"`
-	DeclareDead []string               `json:"declare_dead,omitempty"`
-	Target      walreplay.Target       `json:"target"`
-	Bump        restore.BumpRequest    `json:"bump"`
-	Replay      host.ReplaySettings    `json:"replay"`
-	Force       bool                   `json:"force,omitempty"`
-}
-
 type decidedHost struct {
 	Member string `json:"member"`
 	Joined bool   `json:"joined,omitempty"` // it has stored a decision of the run
-}
-
-func (r *Request) asked() asked {
-	return asked{r.Change, r.Source, slices.Sorted(slices.Values(r.DeclareDead)), r.Target, r.Bump, r.Replay, r.Force}
 }
 
 // names are the new members'.
@@ -292,7 +276,7 @@ func (d *decision) candidate() *sources.Candidate { return d.Plan.Candidate(d.Pl
 // merge compares what is asked now with what was decided. Options that are not given now
 // stay as decided; those that may still be added are taken over.
 func (d *coordinator) merge() error {
-	old, now := &d.decision.Asked, d.req.asked()
+	old, now := &d.decision.Asked, d.req.Asked
 	var against []string
 	differ := func(option string, a, b any) {
 		if !reflect.ValueOf(b).IsZero() && !reflect.DeepEqual(a, b) {

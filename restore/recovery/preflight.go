@@ -143,15 +143,15 @@ func (d *coordinator) askMore(ctx context.Context, p *Preview, members []snapsho
 	return err
 }
 
-func (d *coordinator) asked() asked {
+func (d *coordinator) asked() Asked {
 	if d.decision != nil {
 		return d.decision.Asked
 	}
-	return d.req.asked()
+	return d.req.Asked
 }
 
 // decideMembers says who the new members are, and how the revision rises.
-func (d *coordinator) decideMembers(p *Preview, a asked) error {
+func (d *coordinator) decideMembers(p *Preview, a Asked) error {
 	change := a.Change
 	change.Available = nil
 	for _, h := range d.hosts {
@@ -187,7 +187,7 @@ func (d *coordinator) decideMembers(p *Preview, a asked) error {
 
 // bumpOf is by how much every host raises the revision: whatever the replay ends with,
 // the result is beyond all that clients may have seen.
-func bumpOf(p *sources.Plan, a asked) restore.BumpRequest {
+func bumpOf(p *sources.Plan, a Asked) restore.BumpRequest {
 	// Where nothing is lost that is no waiver of the raise, and no client has to mind.
 	if !p.Bump.Raise && (a.Bump == (restore.BumpRequest{}) || a.Bump.Mode == restore.BumpOff) {
 		return restore.BumpRequest{Mode: restore.BumpNone}
@@ -205,7 +205,7 @@ func raises(b restore.BumpRequest) bool {
 
 // lowest is the lowest revision that what is rebuilt can have. A point in the past
 // may lie before all that is known of the source.
-func lowest(p *sources.Plan, a asked) int64 {
+func lowest(p *sources.Plan, a Asked) int64 {
 	if c := p.Candidate(p.Chosen); c != nil && a.Target.Kind == walreplay.Latest {
 		return c.Revision.AtLeast
 	}

@@ -42,32 +42,35 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Request is what the operator asks for. Of a run that goes on, what is left zero
-// is as it was decided, and what contradicts the decision is a *restore.RequestError.
-type Request struct {
-	Config *Config
-
+// Asked is what the operator wants of a run. Of one that goes on, what is left zero is as
+// it was decided, and what contradicts the decision is a *restore.RequestError.
+type Asked struct {
 	// Change says who the new members are; zero: those that the cluster had. Its
-	// Available is filled in from Config.
-	Change sources.MembersRequest
+	// Available is filled in from the cluster file.
+	Change sources.MembersRequest `json:"change"`
 	// Source names a candidate; empty: the best one, where one history is there.
-	Source string
+	Source string `json:"source,omitempty"`
 	// DeclareDead are names or IDs of old members that will never start again. Undo
 	// passes by their hosts.
-	DeclareDead []string
-	// Target is the point to recover; zero: the newest. Where TargetFromNow says that
-	// its time was reckoned from now, a run that goes on keeps the time that it was
-	// decided for.
-	Target        walreplay.Target
-	TargetFromNow bool
+	DeclareDead []string `json:"declare_dead,omitempty"`
+	// Target is the point to recover; zero: the newest.
+	Target walreplay.Target `json:"target"`
 	// Bump overrides what the plan says of the revision: BumpAuto, which is zero,
 	// follows the plan.
-	Bump restore.BumpRequest
+	Bump restore.BumpRequest `json:"bump"`
 	// Replay says how the old members were configured.
-	Replay host.ReplaySettings
-
+	Replay host.ReplaySettings `json:"replay"`
 	// Force recovers although a quorum serves, or although that is not known.
-	Force bool
+	Force bool `json:"force,omitempty"`
+}
+
+// Request is what a run is begun with, or gone on with.
+type Request struct {
+	Config *Config
+	Asked
+	// TargetFromNow says that the target's time was reckoned from now: a run that goes
+	// on keeps the time that it was decided for.
+	TargetFromNow bool
 
 	// Freshness refuses repositories that hold less than before; may be nil.
 	Freshness *walreplay.Freshness

@@ -135,7 +135,7 @@ func (d *coordinator) firstQuestion(p *Preview) Question {
 // decide makes the decision that a preview was confirmed as.
 func (d *coordinator) decide(p *Preview, typed bool) error {
 	old := d.decision
-	out := &decision{Run: d.run, Asked: d.req.asked(), Began: time.Now(), ClusterToken: "requorum-" + randomHex(8)}
+	out := &decision{Run: d.run, Asked: d.req.Asked, Began: time.Now(), ClusterToken: "requorum-" + randomHex(8)}
 	if old != nil {
 		*out = *old
 	} else {

@@ -60,10 +60,10 @@ func TestWorse(t *testing.T) {
 // known of it, what comes out lies 1e9 beyond all that was seen; and nothing is
 // raised where nothing is lost.
 func TestBump(t *testing.T) {
-	if b := bumpOf(planned("m1", true, 0), asked{}); b.Mode != restore.BumpNone {
+	if b := bumpOf(planned("m1", true, 0), Asked{}); b.Mode != restore.BumpNone {
 		t.Errorf("%+v", b)
 	}
-	for _, a := range []asked{{}, {Target: walreplay.Target{Kind: walreplay.AtIndex, Index: 20}}} {
+	for _, a := range []Asked{{}, {Target: walreplay.Target{Kind: walreplay.AtIndex, Index: 20}}} {
 		b := bumpOf(planned("m1", false, 0), a)
 		low := int64(300)
 		if a.Target.Kind != walreplay.Latest {
@@ -73,7 +73,7 @@ func TestBump(t *testing.T) {
 			t.Errorf("%+v: %+v", a, b)
 		}
 	}
-	if b := bumpOf(planned("m1", false, 0), asked{Bump: restore.BumpRequest{Mode: restore.BumpBy, Amount: 9}}); b.Amount != 9 {
+	if b := bumpOf(planned("m1", false, 0), Asked{Bump: restore.BumpRequest{Mode: restore.BumpBy, Amount: 9}}); b.Amount != 9 {
 		t.Errorf("%+v", b)
 	}
 }
