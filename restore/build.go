@@ -166,7 +166,7 @@ func (r *run) writeDatabases(ctx context.Context, paths []string) error {
 }
 
 func (r *run) writeProgress(done int64) {
-	r.opts.Progress(Progress{PhaseWrite, done, r.plan.Source.Size})
+	r.opts.Progress(PhaseWrite, done, r.plan.Source.Size)
 }
 
 func writers(files []*os.File) []io.Writer {

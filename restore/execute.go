@@ -29,8 +29,9 @@ type ExecOptions struct {
 	// whether members that an earlier run put in place, and did not set free, are what
 	// this one asks for can then not be seen yet. Execute sees it, after the replay.
 	Foreseen bool
-	// Progress, if not nil, is called from one goroutine at a time.
-	Progress func(Progress)
+	// Progress, if not nil, is called from one goroutine at a time. It counts bytes of
+	// the image; both are 0 in phases that do not count any.
+	Progress func(p Phase, done, total int64)
 	// Logger may be nil.
 	Logger *slog.Logger
 
@@ -141,7 +142,7 @@ func (r *run) fill() {
 		r.log = slog.New(slog.DiscardHandler)
 	}
 	if r.opts.Progress == nil {
-		r.opts.Progress = func(Progress) {}
+		r.opts.Progress = func(Phase, int64, int64) {}
 	}
 	if r.opts.step == nil {
 		r.opts.step = func(string) {}
@@ -154,7 +155,7 @@ func (r *run) fill() {
 // phase starts a phase; the function that it returns ends it.
 func (r *run) phase(p Phase) func() {
 	start := time.Now()
-	r.opts.Progress(Progress{Phase: p})
+	r.opts.Progress(p, 0, 0)
 	return func() {
 		took := time.Since(start)
 		r.phases = append(r.phases, PhaseTime{Phase: p, Took: took})
@@ -367,13 +368,6 @@ const (
 	PhasePublish Phase = "publish"
 	PhaseFinish  Phase = "finish"
 )
-
-// Progress is reported to ExecOptions.Progress. Bytes are those of the image; they
-// are 0 in phases that do not count any.
-type Progress struct {
-	Phase       Phase
-	Done, Total int64
-}
 
 // Result is what a restore did.
 type Result struct {

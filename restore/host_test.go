@@ -170,8 +170,8 @@ func TestCanceled(t *testing.T) {
 	p := plan(t, req)
 	for _, phase := range []Phase{PhaseWrite, PhaseEdit, PhasePublish} {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := Execute(ctx, p, req.Image, ExecOptions{Progress: func(pr Progress) {
-			if pr.Phase == phase {
+		_, err := Execute(ctx, p, req.Image, ExecOptions{Progress: func(at Phase, _, _ int64) {
+			if at == phase {
 				cancel()
 			}
 		}})

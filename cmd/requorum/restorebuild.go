@@ -393,6 +393,6 @@ func (o *buildOptions) host(g *globals) (restore.ExecOptions, *meter) {
 	m := g.newMeter()
 	return restore.ExecOptions{
 		Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner, Logger: g.logger(),
-		Progress: func(p restore.Progress) { m.update(string(p.Phase), p.Done, p.Total) },
+		Progress: func(p restore.Phase, done, total int64) { m.update(string(p), done, total) },
 	}, m
 }

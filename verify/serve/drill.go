@@ -234,9 +234,9 @@ func (d *drill) build(ctx context.Context) error {
 	}
 	_, err = restore.Execute(ctx, d.plan, d.image, restore.ExecOptions{
 		Logger: d.options.Logger,
-		Progress: func(p restore.Progress) {
-			if p.Phase == restore.PhaseWrite {
-				d.options.Progress(PhaseBuild, p.Done, p.Total)
+		Progress: func(p restore.Phase, done, total int64) {
+			if p == restore.PhaseWrite {
+				d.options.Progress(PhaseBuild, done, total)
 			}
 		},
 	})
