@@ -363,7 +363,7 @@ func (r *hostileRun) work(ctx context.Context, t *testing.T, tally *hostileTally
 			_ = count(restore())
 			continue
 		}
-		a, err := PlanAside(SetAsideRequest{Member: "m1", Run: "run-00000001", DataDir: r.data, WALDir: walDir, Now: time.Now()})
+		a, err := PlanAside(Aside{Member: "m1", Run: "run-00000001", DataDir: r.data, WALDir: walDir, Time: time.Now()})
 		if count(err) != nil {
 			continue
 		}

@@ -13,25 +13,16 @@ import (
 	"github.com/requorum/requorum/store/safedir"
 )
 
-// SetAsideRequest names a member whose data is to be set aside without a new
-// one being built in the same breath: the first step of rebuilding a cluster,
-// on each of its hosts.
-type SetAsideRequest struct {
-	Member          string
-	DataDir, WALDir string // WALDir is empty where the log lies in the data directory
-	Run             string // whose work it is: it stands in the files that are left
-	Now             time.Time
-}
-
-// Aside says what a set-aside moves, and where to. It is made before anything
-// is moved, so that the caller can record it first; from the record the work
-// can be completed, and undone, whatever ended it.
+// Aside says what a set-aside of a member's data moves, without a new one being built in
+// the same breath, and where to: the first step of rebuilding a cluster, on each of its
+// hosts. It is made before anything is moved, so that the caller can record it first;
+// from the record the work can be completed, and undone, whatever ended it.
 type Aside struct {
 	Member  string    `json:"member"`
-	Run     string    `json:"run"`
+	Run     string    `json:"run"` // whose work it is: it stands in the files that are left
 	Time    time.Time `json:"time"`
 	DataDir string    `json:"data_dir"`
-	WALDir  string    `json:"wal_dir,omitempty"`
+	WALDir  string    `json:"wal_dir,omitempty"` // empty where the log lies in the data directory
 	// Folder is the path that the member folder gets, and Inode its number in the
 	// file system, by which it is known again. Empty where there is no member
 	// folder with anything of the user's in it.
@@ -46,16 +37,17 @@ type Aside struct {
 	Empty bool `json:"empty,omitempty"`
 }
 
-// PlanAside looks what a set-aside would move, and changes nothing. It fails
-// with ErrInUse while an etcd runs on the directories.
-func PlanAside(req SetAsideRequest) (*Aside, error) {
-	a := &Aside{Member: req.Member, Run: req.Run, Time: req.Now.UTC(), DataDir: req.DataDir, WALDir: req.WALDir}
-	there, err := directory(req.DataDir)
+// PlanAside looks what a set-aside would move, of which Member to WALDir are given, and
+// changes nothing. It fails with ErrInUse while an etcd runs on the directories.
+func PlanAside(of Aside) (*Aside, error) {
+	a := &of
+	a.Time = a.Time.UTC()
+	there, err := directory(a.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	a.Empty = !there
-	if err := CheckMemberIdle(req.DataDir, req.WALDir); err != nil {
+	if err := CheckMemberIdle(a.DataDir, a.WALDir); err != nil {
 		return nil, err
 	}
 	if there {

@@ -15,10 +15,10 @@ import (
 )
 
 // asideRig is a member's directories with something of the user's in them.
-func asideRig(t *testing.T, walDir bool) SetAsideRequest {
+func asideRig(t *testing.T, walDir bool) Aside {
 	t.Helper()
 	dir := t.TempDir()
-	req := SetAsideRequest{Member: "m1", Run: "run-00000001", DataDir: filepath.Join(dir, "data"), Now: time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)}
+	req := Aside{Member: "m1", Run: "run-00000001", DataDir: filepath.Join(dir, "data"), Time: time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)}
 	write(t, filepath.Join(req.DataDir, "member", "snap", "db"), "the user's")
 	log := filepath.Join(req.DataDir, "member", "wal")
 	if walDir {
@@ -29,7 +29,7 @@ func asideRig(t *testing.T, walDir bool) SetAsideRequest {
 	return req
 }
 
-func planAside(t *testing.T, req SetAsideRequest) *Aside {
+func planAside(t *testing.T, req Aside) *Aside {
 	t.Helper()
 	a, err := PlanAside(req)
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestPromise3AsideAndBack(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if aside, err := a.Undo(t.Context(), req.Now); err != nil || len(aside) > 0 {
+			if aside, err := a.Undo(t.Context(), req.Time); err != nil || len(aside) > 0 {
 				t.Fatal(aside, err)
 			}
 		}
@@ -110,7 +110,7 @@ func TestPromise3UndoKeepsTheNew(t *testing.T) {
 			require.NoError(t, a.Do(t.Context()))
 			req := Request{Image: small(t), InitialCluster: "m1=http://127.0.0.1:1", DataDir: dir.DataDir, WALDir: dir.WALDir, SetAside: true}
 			execute(t, req, ExecOptions{})
-			aside, err := a.Undo(t.Context(), dir.Now)
+			aside, err := a.Undo(t.Context(), dir.Time)
 			if want := map[bool]int{false: 1, true: 2}[walDir]; err != nil || len(aside) != want {
 				t.Fatalf("had %t, WAL dir %t: %v %v", had, walDir, aside, err)
 			}
@@ -171,7 +171,7 @@ func TestAsideInBetween(t *testing.T) {
 					t.Errorf("%s: the data is not where it was to go: %v", name, err)
 				}
 			}
-			if kept, err := a.Undo(t.Context(), req.Now.Add(time.Hour)); err != nil || len(kept) > 0 {
+			if kept, err := a.Undo(t.Context(), req.Time.Add(time.Hour)); err != nil || len(kept) > 0 {
 				t.Fatalf("%s: undo: %v %v", name, kept, err)
 			}
 			// What a killed process had under its hands, and nobody else.
@@ -200,7 +200,7 @@ func TestAsideOfARunningMember(t *testing.T) {
 	for _, version := range []string{"3.5", "3.7"} {
 		t.Run(version, func(t *testing.T) {
 			c := storetest.Start(t, storetest.Options{Version: version})
-			req := SetAsideRequest{Member: "m1", Run: "run-00000001", DataDir: c.Member(0).DataDir, Now: time.Now()}
+			req := Aside{Member: "m1", Run: "run-00000001", DataDir: c.Member(0).DataDir, Time: time.Now()}
 			_, err := PlanAside(req)
 			require.ErrorIs(t, err, ErrInUse, "plan")
 			c.Kill(0)
@@ -230,6 +230,6 @@ func TestAsideOfAnotherFolder(t *testing.T) {
 	live := filepath.Join(req.DataDir, "member")
 	require.NoError(t, errors.Join(os.Rename(live, live+".x"), os.MkdirAll(filepath.Join(live, "wal"), 0o700)))
 	require.Error(t, a.Do(t.Context()), "done")
-	_, err := a.Undo(t.Context(), req.Now)
+	_, err := a.Undo(t.Context(), req.Time)
 	require.Error(t, err, "undone")
 }

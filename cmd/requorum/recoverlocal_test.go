@@ -121,7 +121,7 @@ func TestPromise2UnfinishedIsNoSurvivor(t *testing.T) {
 	folder(t, dir, "member", "wal")
 	survivors := []sources.Survivor{{Name: "m1", DataDir: dir, WALDir: folder(t, t.TempDir(), "wal")}}
 	require.NoError(t, left(survivors))
-	aside, err := restore.PlanAside(restore.SetAsideRequest{Member: "m1", DataDir: dir, Run: "r1", Now: time.Now()})
+	aside, err := restore.PlanAside(restore.Aside{Member: "m1", DataDir: dir, Run: "r1", Time: time.Now()})
 	if err == nil {
 		err = aside.Do(t.Context())
 	}

@@ -54,9 +54,8 @@ func (h *host) setAside(ctx context.Context, a Header, _ *none) (*Done, error) {
 	known := h.State.Aside(a.Run)
 	switch {
 	case known == nil:
-		plan, err := restore.PlanAside(restore.SetAsideRequest{
-			Member: h.Config.Member.Name, DataDir: h.Config.Member.DataDir, WALDir: h.Config.Member.WALDir, Run: a.Run, Now: time.Now(),
-		})
+		m := h.Config.Member
+		plan, err := restore.PlanAside(restore.Aside{Member: m.Name, Run: a.Run, Time: time.Now(), DataDir: m.DataDir, WALDir: m.WALDir})
 		if err != nil {
 			return nil, err
 		}
