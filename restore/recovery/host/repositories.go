@@ -237,8 +237,9 @@ func (s *rebuilding) stored(ctx context.Context, source sources.Source) (*stored
 		timelines[t] = append(timelines[t], p)
 	}
 	s.openRepositories(ctx)
+	named := func(o *opened) bool { return o.String() == source.Base.Repository }
 	var why []error
-	for _, o := range namedFirst(s.repositories, source.Base.Repository) {
+	for _, o := range slices.SortedStableFunc(slices.Values(s.repositories), func(a, b *opened) int { return sources.First(named(a), named(b)) }) {
 		found, err := look(ctx, o, source, timelines)
 		if err == nil {
 			return found, nil
@@ -251,16 +252,6 @@ func (s *rebuilding) stored(ctx context.Context, source sources.Source) (*stored
 	}
 	return nil, fmt.Errorf("the repository %s: %w", name, errors.Join(append(why, s.unopened,
 		errors.New("this host reads those that the cluster file names (repositories)"))...))
-}
-
-// namedFirst puts the repository of a URL before the others.
-func namedFirst(all []*opened, name string) []*opened {
-	all = slices.Clone(all)
-	if i := slices.IndexFunc(all, func(o *opened) bool { return o.String() == name }); i > 0 {
-		named := all[i]
-		all = slices.Insert(slices.Delete(all, i, i+1), 0, named)
-	}
-	return all
 }
 
 func look(ctx context.Context, o *opened, source sources.Source, timelines map[repository.TimelineID][]sources.Piece) (*stored, error) {

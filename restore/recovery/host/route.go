@@ -192,15 +192,7 @@ func (s *rebuilding) otherFirst(ways []*route) {
 	if len(s.plan.CompareWith) == 0 || !slices.ContainsFunc(ways, besides) {
 		return
 	}
-	slices.SortStableFunc(ways, func(a, b *route) int {
-		switch first := besides(a); {
-		case first == besides(b):
-			return 0
-		case first:
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(ways, func(a, b *route) int { return sources.First(besides(a), besides(b)) })
 	ways[0].why = "to compare with the hosts that begin from the database of " + strings.Join(s.plan.CompareWith, ", ")
 }
 

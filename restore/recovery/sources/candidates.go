@@ -173,8 +173,8 @@ func (r *ranking) eligible(c *Candidate) bool {
 	return c.Source != nil && (owner == nil || !r.removed(owner)) && (!r.timed || c.Kind == FromArchive) && (r.until == 0 || c.Source.Index == r.until)
 }
 
-// first orders what is true before what is not.
-func first(x, y bool) int {
+// First orders what is true before what is not.
+func First(x, y bool) int {
 	switch {
 	case x == y:
 		return 0
@@ -187,15 +187,15 @@ func first(x, y bool) int {
 // compare puts the better one first. Where a majority proves what was
 // acknowledged, nothing damaged is needed, even if it reaches further.
 func (r *ranking) compare(a, b Candidate) int {
-	if c := first(r.eligible(&a), r.eligible(&b)); c != 0 || a.Source == nil || b.Source == nil {
+	if c := First(r.eligible(&a), r.eligible(&b)); c != 0 || a.Source == nil || b.Source == nil {
 		return c
 	}
 	full := func(c *Candidate) bool { return r.proof.proven && r.sound(c) && c.Source.Index >= r.need() }
 	return cmp.Or(
-		first(full(&a), full(&b)),
+		First(full(&a), full(&b)),
 		cmp.Compare(b.Source.Index, a.Source.Index),
-		first(r.sound(&a), r.sound(&b)),
-		first(r.looksFurtherBack(&a, &b), r.looksFurtherBack(&b, &a)),
+		First(r.sound(&a), r.sound(&b)),
+		First(r.looksFurtherBack(&a, &b), r.looksFurtherBack(&b, &a)),
 		cmp.Compare(a.Kind.order(), b.Kind.order()),
 		cmp.Compare(b.Source.Base.Index, a.Source.Base.Index),
 		cmp.Compare(a.Name, b.Name),

@@ -228,7 +228,7 @@ func (n *newcomers) count(count int, available []string) error {
 		return badRequest("%d members cannot be built: %s. Build fewer and let the cluster grow, or put other hosts in the place of those that are gone (--replace)", count, what)
 	}
 	slices.SortStableFunc(with, func(a, b *newcomer) int {
-		return cmp.Or(first(!a.Learner, !b.Learner), first(a.Name != "", b.Name != ""), first(!a.replaced, !b.replaced))
+		return cmp.Or(First(!a.Learner, !b.Learner), First(a.Name != "", b.Name != ""), First(!a.replaced, !b.replaced))
 	})
 	with = with[:count]
 	n.keep(func(m *newcomer) bool { return slices.Contains(with, m) })

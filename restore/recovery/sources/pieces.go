@@ -276,7 +276,7 @@ func (p *pieces) leads(h *walreplay.History) error {
 // the one of the name before the others, which may be copies of it.
 func (p *pieces) archive(ctx context.Context, t repository.TimelineID, name string, check func(*walreplay.History) error) (*walreplay.History, error) {
 	order := slices.Clone(p.repos)
-	slices.SortStableFunc(order, func(a, b *storedLogs) int { return first(a.repo.String() == name, b.repo.String() == name) })
+	slices.SortStableFunc(order, func(a, b *storedLogs) int { return First(a.repo.String() == name, b.repo.String() == name) })
 	var reasons []error
 	for _, s := range order {
 		h, err := s.archive(ctx, t, p.request)
