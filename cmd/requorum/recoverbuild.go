@@ -64,7 +64,7 @@ func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error)
 	opts.CheckBase = replaying.CheckBase
 	req := sources.RebuildRequest{
 		Source: *l.plan.Candidate(l.plan.Chosen).Source, Target: l.o.point.target, Places: where,
-		Repositories: l.repos.Opened, Identities: l.identities, ScratchDir: opts.ScratchDir, Replay: opts,
+		Repositories: l.repos.Opened, Identities: l.identities, Replay: opts,
 	}
 	image, err := sources.Rebuild(ctx, req)
 	if err != nil {

@@ -185,9 +185,8 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 	state, err := sources.Rebuild(ctx, sources.RebuildRequest{
 		Source: w.source, Target: s.plan.Target, Places: places,
 		Repositories: repositoriesOf(s.repositories), Identities: s.keys,
-		ScratchDir: filepath.Join(s.folder, "replay"),
 		Replay: walreplay.Options{
-			MinLeaseTTL: r.MinLeaseTTL, PersistCheckpoints: r.PersistCheckpoints, SourceVersion: r.SourceVersion,
+			ScratchDir: filepath.Join(s.folder, "replay"), MinLeaseTTL: r.MinLeaseTTL, PersistCheckpoints: r.PersistCheckpoints, SourceVersion: r.SourceVersion,
 			CheckpointHashes: walreplay.CheckpointHashesAtEnd, CheckBase: s.CheckBase, Logger: s.Logger,
 		},
 	})

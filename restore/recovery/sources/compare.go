@@ -38,7 +38,7 @@ func Compare(ctx context.Context, r RebuildRequest, image *walreplay.Rebuilt, na
 	if !r.Source.Unguarded() {
 		return &Comparison{Outcomes: []Outcome{{Owner: r.Source.Base.Owner, Source: nameOf(&r.Source), Checksummed: true}}, Why: "all that it was made from has checksums"}, nil
 	}
-	first, err := outcomeOf(ctx, r.Source.Base.Owner, nameOf(&r.Source), image, r.ScratchDir)
+	first, err := outcomeOf(ctx, r.Source.Base.Owner, nameOf(&r.Source), image, r.Replay.ScratchDir)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func again(ctx context.Context, r RebuildRequest, way Source, index uint64, name
 	if err != nil {
 		return Outcome{}, err
 	}
-	o, err := outcomeOf(ctx, way.Base.Owner, name, image, r.ScratchDir)
+	o, err := outcomeOf(ctx, way.Base.Owner, name, image, r.Replay.ScratchDir)
 	if e := image.Close(); e != nil {
 		err = errors.Join(err, &leftError{e})
 	}

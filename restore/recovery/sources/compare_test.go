@@ -12,6 +12,7 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // Of what several databases gave, those of the most are right; or of two the one
@@ -125,7 +126,7 @@ func TestCompare(t *testing.T) {
 			if warned != (c.compared == 1) {
 				t.Errorf("the plan warns: %q", p.Warnings)
 			}
-			req := RebuildRequest{Source: s, Places: map[string]Directories{}, Repositories: repos, ScratchDir: t.TempDir()}
+			req := RebuildRequest{Source: s, Places: map[string]Directories{}, Repositories: repos, Replay: walreplay.Options{ScratchDir: t.TempDir()}}
 			for _, s := range all {
 				req.Places[s.Name] = Directories{DataDir: s.DataDir}
 			}
@@ -144,7 +145,7 @@ func TestCompare(t *testing.T) {
 					t.Errorf("--source %s begins from the database of %s, not of %s", o.Source, again.Candidate(again.Chosen).Source.Base.Owner, o.Owner)
 				}
 			}
-			if left, err := os.ReadDir(req.ScratchDir); err != nil || len(left) > 1 { // the image's own
+			if left, err := os.ReadDir(req.Replay.ScratchDir); err != nil || len(left) > 1 { // the image's own
 				t.Errorf("%v is left in the scratch folder: %v", left, err)
 			}
 		})
@@ -152,7 +153,7 @@ func TestCompare(t *testing.T) {
 
 	t.Run("a way that cannot be gone", func(t *testing.T) {
 		p := decide(t, surveyOf(t, SurveyRequest{Summaries: summaries(t, whole[:2]...)}), DecideRequest{})
-		req := RebuildRequest{Source: sourceOf(t, p, p.Chosen), Places: map[string]Directories{}, ScratchDir: t.TempDir()}
+		req := RebuildRequest{Source: sourceOf(t, p, p.Chosen), Places: map[string]Directories{}, Replay: walreplay.Options{ScratchDir: t.TempDir()}}
 		for _, s := range whole {
 			if s.Name == req.Source.Base.Owner {
 				req.Places[s.Name] = Directories{DataDir: s.DataDir}

@@ -238,7 +238,7 @@ func (m *leftoverCase) targets(t *testing.T) {
 	s := m.source(Piece{Owner: tl, First: m.begin + 1, Last: mid}, Piece{Owner: "m2", First: mid + 1, Last: end})
 	places := bring(t, s, m.old, m.bare)
 	rebuild := func(target walreplay.Target) (*walreplay.Rebuilt, error) {
-		return Rebuild(t.Context(), RebuildRequest{Source: s, Target: target, Places: places, Repositories: []*repository.Repository{k.repo}, ScratchDir: t.TempDir()})
+		return Rebuild(t.Context(), RebuildRequest{Source: s, Target: target, Places: places, Repositories: []*repository.Repository{k.repo}, Replay: walreplay.Options{ScratchDir: t.TempDir()}})
 	}
 	last := m.truth(t, end).Revision
 	for _, c := range []struct {
@@ -285,7 +285,7 @@ func (m *leftoverCase) options(t *testing.T) {
 	places := bring(t, s, m.old, m.bare)
 	checked, phases := "", map[walreplay.Phase]bool{}
 	out := state(t, RebuildRequest{Source: s, Places: places, Replay: walreplay.Options{
-		MinLeaseTTL: 7 * time.Second, PersistCheckpoints: true, SourceVersion: "3.6.1", ScratchDir: "/nowhere",
+		MinLeaseTTL: 7 * time.Second, PersistCheckpoints: true, SourceVersion: "3.6.1",
 		CheckBase: func(_ context.Context, name string, _ io.ReaderAt, size int64) error {
 			checked = fmt.Sprint(name, size)
 			return nil
@@ -304,7 +304,7 @@ func (m *leftoverCase) options(t *testing.T) {
 func (m *leftoverCase) noLog(t *testing.T) {
 	s := m.source()
 	scratch := t.TempDir()
-	out := state(t, RebuildRequest{Source: s, Places: bring(t, s, m.old), ScratchDir: scratch})
+	out := state(t, RebuildRequest{Source: s, Places: bring(t, s, m.old), Replay: walreplay.Options{ScratchDir: scratch}})
 	if c := out.Recipe; c.Index != m.begin || c.Revision != m.base.Revision || c.Entries != 0 || !strings.HasPrefix(out.Path(), scratch) {
 		t.Errorf("%+v in %s", out.Recipe, out.Path())
 	}
@@ -312,12 +312,12 @@ func (m *leftoverCase) noLog(t *testing.T) {
 
 func open(t *testing.T, r RebuildRequest) (*walreplay.Rebuilt, error) {
 	t.Helper()
-	r.ScratchDir = t.TempDir()
+	r.Replay.ScratchDir = t.TempDir()
 	out, err := Rebuild(t.Context(), r)
 	if err == nil {
 		err = out.Close()
 	}
-	if left, _ := os.ReadDir(r.ScratchDir); len(left) > 0 {
+	if left, _ := os.ReadDir(r.Replay.ScratchDir); len(left) > 0 {
 		t.Errorf("left %v", left)
 	}
 	return out, err

@@ -49,9 +49,7 @@ type RebuildRequest struct {
 	// source names, and in those that have the timeline.
 	Repositories []*repository.Repository
 	Identities   []age.Identity // for encrypted objects
-	// ScratchDir is where the database is made; Replay.ScratchDir counts for nothing.
-	ScratchDir string
-	Replay     walreplay.Options
+	Replay       walreplay.Options
 }
 
 // Rebuild rebuilds the database. The caller closes it.
@@ -61,10 +59,9 @@ type RebuildRequest struct {
 // *walreplay.NotCoveredError, and damage as walreplay.History.Rebuild has it. The
 // Recipe is nil where a full snapshot is the state itself.
 func Rebuild(ctx context.Context, r RebuildRequest) (_ *walreplay.Rebuilt, err error) {
-	if r.ScratchDir == "" {
+	if r.Replay.ScratchDir == "" {
 		return nil, errors.New("a rebuild needs a folder for its scratch files")
 	}
-	r.Replay.ScratchDir = r.ScratchDir
 	p := newPieces(&r)
 	// What is rebuilt is a file of its own, or a stored object.
 	defer func() { err = errors.Join(err, p.close()) }()

@@ -165,8 +165,8 @@ func copyFile(t *testing.T, from, to, name string) {
 
 func state(t *testing.T, r RebuildRequest) *walreplay.Rebuilt {
 	t.Helper()
-	if r.ScratchDir == "" {
-		r.ScratchDir = t.TempDir()
+	if r.Replay.ScratchDir == "" {
+		r.Replay.ScratchDir = t.TempDir()
 	}
 	out, err := Rebuild(t.Context(), r)
 	require.NoError(t, err)
