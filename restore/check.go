@@ -132,7 +132,7 @@ func look(m Member) (*finding, error) {
 		return nil, err
 	}
 	if s.state == stateUnfinished {
-		s.data = without(s.data, "member")
+		s.data = slices.DeleteFunc(s.data, func(name string) bool { return name == "member" })
 	}
 	if m.WALDir == "" {
 		return s, nil
@@ -294,16 +294,6 @@ func writable(path string, there bool) error {
 		return fmt.Errorf("%s cannot be written to: %w: run as root, or as the user that etcd runs as", path, err)
 	}
 	return nil
-}
-
-func without(names []string, name string) []string {
-	var out []string
-	for _, n := range names {
-		if n != name {
-			out = append(out, n)
-		}
-	}
-	return out
 }
 
 // FileSystem is what a restore needs on one file system, with the old
