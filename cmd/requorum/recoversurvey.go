@@ -68,8 +68,7 @@ func (l *localRecovery) checkSurvivors() error {
 		return nil
 	}
 	for _, s := range l.findings.Survivors {
-		named := slices.ContainsFunc(s.Membership.Members, func(m snapshot.Member) bool { return m.Name == s.Name })
-		if named && s.MemberName != "" && s.MemberName != s.Name {
+		if slices.ContainsFunc(s.Findings, func(f sources.Finding) bool { return f.Kind == sources.KindMisnamed }) {
 			return usageError{fmt.Errorf("--local %s=%s: that is the directory of member %s, not of %s: give %s=%s; if it is meant, name what to recover from with --source", s.Name, s.DataDir, s.MemberName, s.Name, s.MemberName, s.DataDir)}
 		}
 	}

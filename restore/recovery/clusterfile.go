@@ -170,14 +170,10 @@ func ParseConfig(data []byte, name string) (*Config, error) {
 // derive makes paths whole: relative ones are meant in a folder.
 func (c *Config) derive(dir string) {
 	all := []*string{&c.Etcd.CACert, &c.Etcd.Cert, &c.Etcd.Key, &c.Etcd.PasswordFile, &c.SigningKeyFile, &c.TrustFile}
-	for i := range c.RevokedKeysFiles {
-		all = append(all, &c.RevokedKeysFiles[i])
-	}
-	for i := range c.IdentityFiles {
-		all = append(all, &c.IdentityFiles[i])
-	}
-	for i := range c.RecipientsFiles {
-		all = append(all, &c.RecipientsFiles[i])
+	for _, list := range [][]string{c.RevokedKeysFiles, c.IdentityFiles, c.RecipientsFiles} {
+		for i := range list {
+			all = append(all, &list[i])
+		}
 	}
 	for _, p := range all {
 		if *p != "" && !filepath.IsAbs(*p) {
