@@ -100,7 +100,7 @@ func (t tuning) orDefault() tuning {
 type process struct {
 	Options
 	conn   *conversation
-	acting sync.Mutex // held while an action is under way
+	acting sync.Mutex // held while an action is under way: another is refused at once, and never comes late
 
 	mu  sync.Mutex
 	cfg *Config // nil until it is given
