@@ -179,41 +179,6 @@ func TestRestoreS3Trouble(t *testing.T) {
 	}
 }
 
-// TestOneRepositoryOfTwoFails is the rule that one repository's trouble is not
-// the other's: exit code 5, the good one has the backup, the bad one nothing.
-func TestOneRepositoryOfTwoFails(t *testing.T) {
-	t.Parallel()
-	f := startFaults(t)
-	cases := []struct {
-		name  string
-		fault sinktest.ProxyFault
-	}{
-		{"midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}},
-		{"at the manifest", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}},
-		{"at the reading back", sinktest.ProxyFault{Match: sinktest.IsGet("snapshot.zst"), Times: -1, Do: sinktest.FlipResponse(100)}},
-	}
-	for _, c := range cases[:storetest.Amount(1, len(cases), len(cases))] {
-		t.Run(c.name, func(t *testing.T) {
-			c.fault.Name = c.name
-			proxy := sinktest.NewFaultProxy(t, f.server.Endpoint, c.fault)
-			prefix, good := "two-"+strings.ReplaceAll(c.name, " ", "-"), "file://"+f.u.Path("good-"+strings.ReplaceAll(c.name, " ", "-"))
-			bad := f.server.URLThrough(proxy.Endpoint, "backups", prefix)
-			e := f.u.Must(t, exitIncomplete, append(backupArgs(f.cluster.Endpoints(), []string{bad, good}), "--retry-for", "2s", "--read-back")...)
-			proxy.AllFired(t)
-			r := decode[backupReport](t, e)
-			if r.Repositories[0].OK || r.Repositories[0].Error == "" || !r.Repositories[1].OK {
-				t.Errorf("reported: %s", e)
-			}
-			f.expectNothing(t, prefix, e)
-			checked := map[string]bool{}
-			expectListedRestore(t, f.u, good, checked, c.name)
-			if len(checked) != 1 {
-				t.Errorf("%d backups are in the good repository: %s", len(checked), e)
-			}
-		})
-	}
-}
-
 // TestBackupDiskFull: a disk that is full midway fails the backup, by name,
 // and keeps nothing of it.
 func TestBackupDiskFull(t *testing.T) {
