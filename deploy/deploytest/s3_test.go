@@ -99,9 +99,9 @@ func stored(t *testing.T, sink sinks.Sink) []string {
 }
 
 // Each policy is enough for what it is made for, with the command lines of the
-// CronJobs, and for no more: who backs up can delete nothing; who verifies can add
-// a verdict and nothing else; who prunes can add no backup; who merges can delete
-// what was merged. In a bucket with versions and in one without.
+// CronJobs, and for no more: who backs up can restore, and delete nothing; who verifies
+// can add a verdict and nothing else; who prunes can add no backup; who merges can delete
+// what merging removes. In a bucket with versions and in one without.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "plain"}, {Name: "kept", Versioned: true}}})
@@ -145,6 +145,7 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	require.NoError(t, err)
 	archive := []string{"archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool"), "--recipient", recipient(t, dir)}
 	must(t, keysOf("agent-"+bucket), storetest.Requorum(t), archive...)
+	must(t, keysOf("agent-"+bucket), storetest.Requorum(t), "restore", "--latest", "--repo", url, "--identity", filepath.Join(dir, "identity.txt"), "--to-snapshot", filepath.Join(dir, "restored.db"))
 
 	must(t, keysOf("operator-"+bucket), storetest.Requorum(t), "pin", "latest", "--reason", "kept", "--repo", url)
 	for _, name := range stored(t, sinkOf(t, url, "operator-"+bucket)) {
@@ -216,6 +217,12 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	if left != 1 {
 		t.Errorf("%d backups are left after\n%s", left, text)
 	}
+	for _, name := range []string{timeline + "/l1/x", timeline + "/l2/x", timeline + "/marks/x", "scratch/x"} {
+		_, err := sinks.Put(t.Context(), agent, name, []byte("x"), sinks.CreateOptions{})
+		require.NoError(t, err, "agent writes %s", name)
+		expectDenied(t, "agent deletes", name, agent.Delete(t.Context(), name))
+		require.NoError(t, merger.Delete(t.Context(), name), "merger deletes %s", name)
+	}
 	require.NoError(t, merger.Delete(t.Context(), kinds["/l0/"]), "merger deletes %s", kinds["/l0/"])
 	// In parts, to the end and given up.
 	large := make([]byte, 40<<20)
@@ -225,6 +232,7 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	require.NoError(t, err)
 	_, err = w.Write(large)
 	require.NoError(t, errors.Join(err, w.Abort()))
+	require.Empty(t, server.Uploads(t, bucket))
 	requests.check(t, bucket, prefix, users, map[string][]string{
 		"agent-" + bucket:    {"requorum.json", "timelines/*", "*/full/*/manifest.json", "*/full/x/snapshot.zst", "*/l0/*"},
 		"verifier-" + bucket: {"verdicts/*"},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -124,5 +125,44 @@ func expectDoctorKey(t *testing.T, server *sinktest.S3Server, bucket string) {
 		if strings.HasSuffix(v, "(marker)") && !strings.HasPrefix(v, "p/scratch/") {
 			t.Errorf("%s is left", v)
 		}
+	}
+}
+
+// statement is one of a policy.
+type statement map[string]any
+
+// deployedPolicies are the statements of policies in deploy/s3.
+func deployedPolicies(t *testing.T, bucket, prefix string, names ...string) []statement {
+	t.Helper()
+	var all []statement
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "s3", name+".json"))
+		require.NoError(t, err)
+		var policy struct{ Statement []statement }
+		require.NoError(t, json.Unmarshal([]byte(strings.NewReplacer("BUCKET", bucket, "PREFIX", prefix).Replace(string(text))), &policy))
+		for _, s := range policy.Statement {
+			delete(s, "Sid") // the server keeps policies of 4 KiB at most
+		}
+		all = append(all, policy.Statement...)
+	}
+	return withoutConditions(all)
+}
+
+// withoutConditions leaves out what only Amazon knows.
+func withoutConditions(statements []statement) []statement {
+	return slices.DeleteFunc(statements, func(s statement) bool { return s["Condition"] != nil })
+}
+
+// allow makes statements the policy of a bucket, for one user.
+func allow(t *testing.T, server *sinktest.S3Server, user, bucket string, statements []statement) {
+	t.Helper()
+	for _, s := range statements {
+		s["Principal"] = map[string]any{"AWS": []string{user}} // in a policy of the user's own it is left out
+	}
+	policy, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
+	require.NoError(t, err)
+	text := string(policy)
+	if _, err := server.Client().PutBucketPolicy(t.Context(), &awss3.PutBucketPolicyInput{Bucket: &bucket, Policy: &text}); err != nil {
+		t.Fatalf("%v: %s", err, text)
 	}
 }
