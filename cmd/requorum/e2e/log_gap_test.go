@@ -21,7 +21,7 @@ func TestLogGap(t *testing.T) {
 	t.Parallel()
 	kinds := []bool{false, true}
 	if testing.Short() {
-		kinds = kinds[:1] // that others fill what one missed TestLogRepositoryAway shows too
+		kinds = kinds[:1] // that others fill what one missed TestLogKilled shows too
 	}
 	for _, helped := range kinds {
 		t.Run(fmt.Sprintf("helped-%v", helped), func(t *testing.T) {

@@ -2,11 +2,9 @@ package e2e
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -32,83 +30,10 @@ func acknowledged(all []*storetest.Writer) []storetest.Ack {
 	return acks
 }
 
-// TestLogRepositoryAway is the first half of point 3 of what the log must show,
-// and promise 2: the repository cannot be reached for a while under load, in
-// each way in which that happens. Segments wait in the spools and follow; no gap
-// is left, and nothing that was acknowledged is missing.
-func TestLogRepositoryAway(t *testing.T) {
-	if testing.Short() {
-		t.Skip("TestAgentRepositoryAway has the same of an agent")
-	}
-	t.Parallel() // much of it waits
-	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
-	proxy := sinktest.NewFaultProxy(t, server.Endpoint)
-	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3})
-	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
-	repo := server.URLThrough(proxy.Endpoint, "backups", "etcd")
-	archivers := u.archiveAll(t, c, repo, "--retry-for", "1s")
-	writers := startWriters(t, c)
-	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0))
-
-	away := time.Duration(short(4, 60)) * time.Second
-	for _, trouble := range []struct {
-		name       string
-		begin, end func()
-	}{
-		{"the server is gone", server.Kill, func() { server.Restart(t) }},
-		{"every request is cut off", func() { cutAll(proxy) }, func() { proxy.AllFired(t); proxy.Clear() }},
-	} {
-		before := applied(t, c, 0)
-		trouble.begin()
-		time.Sleep(away)
-		eventually(t, trouble.name+": the load goes on, and waits in a spool", func() error {
-			if now, waits := applied(t, c, 0), spooled(t, archivers); now < before+100 || len(waits) == 0 {
-				return fmt.Errorf("it went from index %d to %d; spooled is %v", before, now, waits)
-			}
-			return nil
-		})
-		trouble.end()
-		u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0))
-	}
-	acks := acknowledged(writers)
-	figure(t, "seconds away, twice", away.Seconds())
-	figure(t, "acknowledged writes", len(acks))
-	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0))
-	expectOneRange(t, u.list(t, server.URL("backups", "etcd")))
-	expectAcks(t, u.rebuild(t, "--repo", server.URL("backups", "etcd"), "--latest"), "the archive", acks)
-	eventually(t, "the spools are empty", func() error {
-		if left := spooled(t, archivers); len(left) > 0 {
-			return fmt.Errorf("left in them: %v", left)
-		}
-		return nil
-	})
-	for _, a := range archivers {
-		a.stop(t)
-	}
-}
-
-func cutAll(proxy *sinktest.FaultProxy) {
-	proxy.Add(sinktest.ProxyFault{Name: "away", Times: -1, Do: sinktest.CutAnd(func() {})})
-}
-
-// spooled are the segments in the archivers' spools.
-func spooled(t *testing.T, archivers []*archiver) []string {
-	t.Helper()
-	var all []string
-	for _, a := range archivers {
-		for _, name := range tree(t, a.spool) {
-			if strings.Contains(name, "/l0/") {
-				all = append(all, a.member.Name+": "+name)
-			}
-		}
-	}
-	return all
-}
-
-// TestLogKilled is the second half of point 3 of what the log must show, and
-// promise 2: under load a member is killed, an archiver, both at once, all of
-// them. The archive has no gap, and with the members' logs every write that was
-// acknowledged.
+// TestLogKilled is the second half of point 3 of what the log must show
+// (TestAgentRepositoryAway is the first), and promise 2: under load a member is killed, an
+// archiver, both at once, all of them. The archive has no gap, and with the members' logs
+// every write that was acknowledged.
 func TestLogKilled(t *testing.T) {
 	t.Parallel() // much of it waits
 	c := storetest.Start(t, storetest.Options{Version: "3.6", Members: 3})
