@@ -22,7 +22,8 @@ import (
 // wherever it had got to, and one on another machine that has the cluster file goes on
 // with it by the same command, without asking again, to the same end. Nothing is built or
 // proved twice, and clients run again. A lease that ended meanwhile is no fault. An undo
-// from one more machine takes all of it back.
+// from one more machine, ended again and again as well, takes all of it back; until it has,
+// nobody goes on with the recovery.
 func TestContinuedElsewhere(t *testing.T) {
 	t.Parallel()
 	url := "file://" + filepath.Join(t.TempDir(), "repo")
@@ -40,7 +41,7 @@ func TestContinuedElsewhere(t *testing.T) {
 	for i, at := range []struct {
 		phase Phase
 		host  string
-	}{{PhaseQuiesce, "m1"}, {PhaseSetAside, "m2"}, {PhaseRebuild, "m3"}, {PhaseProve, ""}, {PhaseResume, "m2"}} {
+	}{{PhaseQuiesce, "m1"}, {PhaseFence, "m2"}, {PhaseSetAside, "m2"}, {PhaseRebuild, "m3"}, {PhaseStart, "m2"}, {PhaseProve, ""}, {PhaseResume, "m2"}} {
 		s.endAt(t, e, fmt.Sprint("lost", i), at.phase, at.host)
 		if at.phase == PhaseProve {
 			s.waitReady(t, s.hosts...)
@@ -72,8 +73,17 @@ func TestContinuedElsewhere(t *testing.T) {
 	}
 	s.check(t, want, s.hosts...)
 	s.clientsRun(t)
+	for _, at := range []struct {
+		phase Phase
+		host  string
+	}{{PhaseUndoQuiesce, "m1"}, {PhaseUndoStop, "m2"}, {PhasePutBack, "m3"}, {PhaseUndoStart, "m1"}, {PhaseUndoResume, "m2"}} {
+		e.endAt(t, at.phase, at.host, func(ctx context.Context) error { _, err := Undo(ctx, s.onMachine(t, e, "undoes")); return err })
+		_, err = Run(t.Context(), s.onMachine(t, e, "last"))
+		require.ErrorContains(t, err, "is being undone", at.phase)
+	}
 	_, err = Undo(t.Context(), s.onMachine(t, e, "undoes"))
 	require.NoError(t, err)
+	require.Len(t, e.questions, 2)
 	s.waitReady(t, s.hosts...)
 	s.check(t, want, s.hosts...)
 	s.clientsRun(t)

@@ -67,47 +67,6 @@ func TestHostGoesAwayAtEachStep(t *testing.T) {
 	}
 }
 
-// Promise 3: the command is ended at each step, one after the other in the same
-// run, and so is the undo after it.
-func TestCommandEndsAtEachStep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("TestUndoFromTheMiddle and cmd/requorum/recovertest end it in the middle")
-	}
-	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	old := s.clusterID(t, s.hosts[0])
-	s.killAll()
-	e := &heard{t: t}
-	recover := func(ctx context.Context) error { _, err := Run(ctx, s.request(e)); return err }
-	back := func(ctx context.Context) error { _, err := Undo(ctx, s.request(e)); return err }
-	for _, at := range []struct {
-		phase Phase
-		host  string
-	}{{PhaseQuiesce, "m1"}, {PhaseFence, "m2"}, {PhaseSetAside, "m3"}, {PhaseRebuild, "m1"}, {PhaseStart, "m2"}, {PhaseProve, ""}, {PhaseResume, "m3"}} {
-		e.endAt(t, at.phase, at.host, recover)
-	}
-	if err := recover(t.Context()); err != nil || len(e.questions) != 1 {
-		t.Fatalf("%v, asked %d times", err, len(e.questions))
-	}
-	s.check(t, want, s.hosts...)
-	for _, at := range []struct {
-		phase Phase
-		host  string
-	}{{PhaseUndoQuiesce, "m1"}, {PhaseUndoStop, "m2"}, {PhasePutBack, "m3"}, {PhaseUndoStart, "m1"}, {PhaseUndoResume, "m2"}} {
-		e.endAt(t, at.phase, at.host, back)
-		require.ErrorContains(t, recover(t.Context()), "is being undone", at.phase)
-	}
-	if err := back(t.Context()); err != nil || len(e.questions) != 2 {
-		t.Fatalf("%v, asked %d times", err, len(e.questions))
-	}
-	s.waitReady(t, s.hosts...)
-	s.check(t, want, s.hosts...)
-	if now := s.clusterID(t, s.hosts[0]); now != old {
-		t.Errorf("cluster %x after the undo, was %x", now, old)
-	}
-}
-
 // Promise 3: an undo puts back what was, from wherever the run got to; and the next
 // recovery is a new run.
 func TestUndoFromTheMiddle(t *testing.T) {
