@@ -2,15 +2,11 @@ package snapshot_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -221,88 +217,4 @@ func TestMemberFileSmallAndForeign(t *testing.T) {
 		return
 	}
 	t.Fatal("no member leads")
-}
-
-// Snapshots out of members' files, one after the other, while keys are written, and
-// members are compacted, defragmented, killed, upgraded and put on alarm: each is sound,
-// and has the HashKV that the member names where it can.
-func TestMemberFileAmongFaults(t *testing.T) {
-	t.Parallel()
-	for _, version := range storetest.Some("3.7") {
-		t.Run(version, func(t *testing.T) {
-			l := newLocal(t, storetest.Options{Version: version, Members: 3}, fileKeys)
-			ctx, stop := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			defer wg.Wait()
-			defer stop()
-			var writes atomic.Int64
-			for i := range 4 {
-				wg.Go(func() { writeOn(ctx, l, uint64(i), &writes) })
-			}
-			versions := []string{version, version, version}
-			rng := rand.New(rand.NewPCG(1, 2))
-			read, streamed, refused, compared := 0, 0, 0, 0
-			rounds := storetest.Amount(4, 12, 180)
-			for n := range rounds {
-				i, fault := rng.IntN(3), storetest.Fault(n%storetest.Faults)
-				l.Compact(t, l.kv, 20) // so that the databases do not grow
-				of, s := l.member(t, i), newDisk(t)
-				result, err := snapshot.Take(t.Context(), l.request(of, s, func() {
-					if 3*n >= 2*rounds {
-						l.Inject(t, l.kv, fault, i, versions)
-					} else {
-						l.Inject(t, l.kv, fault, i, nil)
-					}
-				}))
-				if fault == storetest.Killed { // it was, where its file was read
-					if result != nil && result.Streamed == "" {
-						t.Fatal("a member was killed while its file was read, and nobody saw it")
-					}
-					l.Revive(t, i)
-				}
-				if err != nil {
-					refused++
-					require.Zero(t, snapshotObjects(t, s), "%v", err)
-					t.Logf("%d: refused: %v", n, err)
-					continue
-				}
-				m := result.Outcomes[0].Manifest
-				found := sound(t, s, m)
-				if m.HashKV.Hash != 0 && m.HashKV.CompactedRevision == found.HashKV.CompactedRevision {
-					compared++
-					require.Equal(t, m.HashKV.Hash, found.HashKV.Hash)
-				}
-				if result.Streamed == "" {
-					read++
-				} else {
-					streamed++
-					t.Logf("%d: %s", n, result.Streamed)
-				}
-				t.Logf("%d: member %d, revision %d, %d bytes", n, i, m.Facts.Revision, m.Object.RawSize)
-				require.NoError(t, os.RemoveAll(strings.TrimPrefix(s.String(), "file://")))
-			}
-			t.Logf("%d read from the file, %d streamed, %d refused; HashKV compared with the member's: %d; %d transactions; versions at the end %v", read, streamed, refused, compared, writes.Load(), versions)
-			if read == 0 || compared == 0 {
-				t.Error("nothing was shown")
-			}
-		})
-	}
-}
-
-// writeOn writes keys until ctx ends. Writes may fail.
-func writeOn(ctx context.Context, l *local, seed uint64, done *atomic.Int64) {
-	rng := rand.New(rand.NewPCG(seed, 7))
-	for ctx.Err() == nil {
-		var ops []clientv3.Op
-		for range 1 + rng.IntN(8) {
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("/load/more/%d-%d", seed, rng.IntN(2000)), strings.Repeat(string(rune('a'+rng.IntN(26))), rng.IntN(1000))))
-		}
-		if _, err := l.kv.Txn(ctx).Then(ops...).Commit(); err == nil { // else a member is away, or no space is left
-			done.Add(1)
-		}
-		select {
-		case <-time.After(2 * time.Millisecond): // a load, and not all that a machine can do
-		case <-ctx.Done():
-		}
-	}
 }

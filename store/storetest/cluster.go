@@ -424,3 +424,23 @@ func (c *Cluster) waitListed(t testing.TB, i int) {
 		}
 	}
 }
+
+// AwaitLog gives what waits until a member logs something anew, from now on, or until over is closed.
+func (c *Cluster) AwaitLog(t testing.TB, member int, what string) func(over <-chan struct{}) {
+	t.Helper()
+	read := func() string {
+		data, err := os.ReadFile(c.Member(member).Log)
+		require.NoError(t, err)
+		return string(data)
+	}
+	before := len(read())
+	return func(over <-chan struct{}) {
+		for !strings.Contains(read()[before:], what) {
+			select {
+			case <-over:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+}

@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/report"
@@ -41,9 +46,9 @@ func TestMemberFileReplays(t *testing.T) {
 			rounds := storetest.Amount(2, 6, 170)
 			read, streamed, refused := 0, 0, 0
 			for n := range rounds {
-				i, fault := n/storetest.Faults%members, storetest.Fault(n%storetest.Faults)
-				if members == 1 && fault == storetest.Killed {
-					fault = storetest.Defragmented // there is nobody else to go on
+				i, fault := n/memberFaults%members, memberFault(n%memberFaults)
+				if members == 1 && fault == memberKilled {
+					fault = memberDefragmented // there is nobody else to go on
 				}
 				upgraded := versions
 				if 3*n < 2*rounds {
@@ -57,10 +62,10 @@ func TestMemberFileReplays(t *testing.T) {
 				var e ended
 				go func() { defer close(over); e = b.Wait(t) }()
 				sent(over)
-				c.Inject(t, client, fault, i, upgraded)
+				fault.inject(t, c, client, i, upgraded)
 				<-over
-				if fault == storetest.Killed {
-					c.Revive(t, i)
+				if fault == memberKilled {
+					revive(t, c, i)
 				}
 				if e.Code != exitOK {
 					refused++
@@ -99,4 +104,72 @@ func TestMemberFileReplays(t *testing.T) {
 			t.Logf("versions at the end: %v; %d writes", versions, len(w.Acknowledged()))
 		})
 	}
+}
+
+// memberFault is what may happen to a member while its database is read.
+type memberFault int
+
+const (
+	memberCompacted memberFault = iota
+	memberKilled                // and not started again
+	memberDefragmented
+	memberRestarted // after a kill
+	memberAlarmed   // that no space is left, and no longer
+	memberUpgraded  // else stopped and started
+)
+
+// memberFaults is how many there are.
+const memberFaults = int(memberUpgraded) + 1
+
+// inject has a fault befall a member. versions are those of all members, where they may be
+// upgraded. What the cluster refuses is logged.
+func (f memberFault) inject(t *testing.T, c *storetest.Cluster, kv *clientv3.Client, member int, versions []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	switch f {
+	case memberCompacted:
+		head, err := kv.Get(ctx, "x")
+		if err == nil {
+			_, err = kv.Compact(ctx, head.Header.Revision-20, clientv3.WithCompactPhysical())
+		}
+		if err != nil {
+			t.Logf("compaction: %v", err)
+		}
+	case memberKilled:
+		c.Kill(member)
+	case memberRestarted:
+		revive(t, c, member)
+	case memberAlarmed:
+		for _, action := range []pb.AlarmRequest_AlarmAction{pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_DEACTIVATE} {
+			status, err := kv.Status(ctx, c.Member(member).ClientURL)
+			if err == nil {
+				_, err = pb.NewMaintenanceClient(kv.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE, MemberID: status.Header.MemberId})
+			}
+			if err != nil {
+				t.Logf("alarm: %v", err)
+			}
+		}
+	case memberDefragmented:
+		await := c.AwaitLog(t, member, `"defragmenting"`)
+		go kv.Defragment(context.WithoutCancel(ctx), c.Member(member).ClientURL) // it ends when the streams do
+		await(nil)
+	case memberUpgraded:
+		c.Stop(member)
+		if all := storetest.Versions(); versions != nil && versions[member] == slices.Min(versions) && versions[member] != all[len(all)-1] {
+			versions[member] = all[slices.Index(all, versions[member])+1]
+			c.RestartAs(t, member, versions[member])
+			c.WaitReady(t)
+			return
+		}
+		revive(t, c, member)
+	}
+}
+
+// revive starts a member, which may run or not.
+func revive(t *testing.T, c *storetest.Cluster, member int) {
+	t.Helper()
+	c.Kill(member)
+	c.Restart(t, member)
+	c.WaitReady(t)
 }
