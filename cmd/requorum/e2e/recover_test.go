@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/store/storetest"
@@ -57,7 +53,7 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			t.Parallel()
 			c, acks := lost(t, version)
 			u := newUser(t)
-			before := filesBelow(t, dataDirsOf(c)...)
+			before := storetest.Fingerprint(t, dataDirsOf(c)...)
 
 			plan := decode[recoveryReport](t, u.Must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("new")), "--dry-run", "--output", "json"))
 			if !plan.Proven || plan.Plan.Bump.Raise || len(plan.Members) != 3 {
@@ -115,65 +111,9 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			if past.Restore.RevisionBefore != last.Revision-1 || past.Restore.RevisionAfter < last.Revision {
 				t.Errorf("before the last write, of revision %d: revision %d, raised to %d", last.Revision, past.Restore.RevisionBefore, past.Restore.RevisionAfter)
 			}
-			require.Equal(t, before, filesBelow(t, dataDirsOf(c)...))
+			require.Equal(t, before, storetest.Fingerprint(t, dataDirsOf(c)...))
 			expectRecovered(t, version, r, acks)
 		})
-	}
-}
-
-// filesBelow are the files below some folders: what they hold, and when that was written.
-func filesBelow(t *testing.T, dirs ...string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := d.Info()
-			if err != nil {
-				return err
-			}
-			all[path] = info.ModTime().String() + info.Mode().String()
-			if d.IsDir() {
-				return nil
-			}
-			f, err := os.Open(path)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			sum, err := sumOf(f)
-			all[path] += fmt.Sprintf(" %d %x", info.Size(), sum)
-			return err
-		})
-		require.NoError(t, err)
-	}
-	return all
-}
-
-// sumOf is a checksum of a file's blocks that are not zeros. What etcd allocates for later,
-// 64 MiB in each segment of its log, is not read.
-func sumOf(f *os.File) (uint32, error) {
-	sum, block, zeros := uint32(0), make([]byte, 64<<10), make([]byte, 64<<10)
-	for at := int64(0); ; {
-		data, err := f.Seek(at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // none follows
-			return sum, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		at = data - data%int64(len(block))
-		n, err := f.ReadAt(block, at)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return 0, err
-		}
-		if !bytes.Equal(block[:n], zeros[:n]) {
-			sum = crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), fmt.Appendf(nil, "%d", at))
-			sum = crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), block[:n])
-		}
-		at += int64(len(block))
 	}
 }
 
@@ -220,7 +160,7 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 	if wal {
 		old = append(old, u.Path("wal"))
 	}
-	before := filesBelow(t, old...)
+	before := storetest.Fingerprint(t, old...)
 	points := killPoints
 	if wal {
 		points = append([]string{"log/m1", "log/m3"}, points...)
@@ -269,10 +209,10 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 	if killed < 2 {
 		t.Error("it was hardly ever killed: the test shows little")
 	}
-	if left := filesBelow(t, temporary); len(left) != 1 {
+	if left := storetest.Fingerprint(t, temporary); len(left) != 1 {
 		t.Errorf("it leaves in the folder for temporary files: %v", left)
 	}
-	require.Equal(t, before, filesBelow(t, old...))
+	require.Equal(t, before, storetest.Fingerprint(t, old...))
 	if wal { // the harness starts members with their log inside
 		for _, m := range last.Restore.Members {
 			require.NoError(t, os.Rename(m.WALDir, filepath.Join(m.DataDir, "member", "wal")))
