@@ -112,7 +112,8 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 	}
 	put(c, "/after")
 	archived()
-	restored := newestKeys(t, trusting.rebuild(t, "--repo", repo, "--latest"))
+	restored, err := newestKeys(trusting.rebuild(t, "--repo", repo, "--latest"))
+	require.NoError(t, err)
 	if got := slices.Sorted(maps.Keys(restored)); !slices.Equal(got, []string{"/after", "/before", "/under attack"}) {
 		t.Errorf("restored: %v", got)
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -140,15 +141,16 @@ func expectObserved(t testing.TB, path, what string, want storetest.Observation)
 	}
 }
 
-// newestKeys reads what each key was at last, with its mod revision; deleted
-// ones are left out.
-func newestKeys(t testing.TB, path string) map[string]storetest.Ack {
-	t.Helper()
+// newestKeys reads what each key of a snapshot, or of a stopped member's database, was at
+// last, with its mod revision; deleted ones are left out.
+func newestKeys(path string) (all map[string]storetest.Ack, err error) {
 	db, err := bbolt.Open(path, 0o400, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
-	defer db.Close()
-	all := map[string]storetest.Ack{}
-	err = db.View(func(tx *bbolt.Tx) error {
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	all = map[string]storetest.Ack{}
+	return all, db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte("key")).ForEach(func(k, v []byte) error {
 			var kv mvccpb.KeyValue
 			if err := proto.Unmarshal(v, &kv); err != nil {
@@ -162,8 +164,6 @@ func newestKeys(t testing.TB, path string) map[string]storetest.Ack {
 			return nil
 		})
 	})
-	require.NoError(t, err)
-	return all
 }
 
 // expectAcks wants every write that was acknowledged in a database, as it was.
@@ -172,7 +172,9 @@ func expectAcks(t testing.TB, path, what string, acks []storetest.Ack) {
 	if len(acks) == 0 {
 		t.Errorf("%s: no write was acknowledged", what)
 	}
-	found, missing := newestKeys(t, path), 0
+	found, err := newestKeys(path)
+	require.NoError(t, err)
+	missing := 0
 	for _, a := range acks {
 		if found[a.Key] != a {
 			if missing++; missing == 1 {

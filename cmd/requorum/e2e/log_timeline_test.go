@@ -156,7 +156,7 @@ func sameToken(t *testing.T, version string) {
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--timeline", timelines[0].ID.String(), "--latest"), "the first timeline", first)
 	now := u.rebuild(t, "--repo", repo, "--timeline", timelines[1].ID.String(), "--latest")
 	expectAcks(t, now, "the second timeline", append(first[:60:60], second...))
-	if keys := newestKeys(t, now); keys["/lost-in-the-second/0000"].Key != "" {
+	if keys, err := newestKeys(now); err != nil || keys["/lost-in-the-second/0000"].Key != "" {
 		t.Error("the second timeline has a key of the first")
 	}
 	a.stop(t)

@@ -197,7 +197,7 @@ func TestKubernetesMistakes(t *testing.T) {
 	if latest.Code != exitOK || strings.Contains(latest.Stdout+latest.Stderr, "compact_rev_key") {
 		t.Errorf("at the end of the log the key is there: %s", latest)
 	}
-	keys, err := liveKeys(u.Path("etcd", "member", "snap", "db"))
+	keys, err := newestKeys(u.Path("etcd", "member", "snap", "db"))
 	require.NoError(t, err)
 	pods := 0
 	for key := range keys {
@@ -205,8 +205,8 @@ func TestKubernetesMistakes(t *testing.T) {
 			pods++
 		}
 	}
-	if pods != 30 || keys[namespace] != living || keys["/registry/configmaps/default/later"] != "" {
-		t.Errorf("%d pods and namespace %q came back", pods, keys[namespace])
+	if pods != 30 || keys[namespace].Value != living || keys["/registry/configmaps/default/later"].Key != "" {
+		t.Errorf("%d pods and namespace %q came back", pods, keys[namespace].Value)
 	}
 	a.stop(t)
 

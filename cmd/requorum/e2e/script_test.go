@@ -14,14 +14,10 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	bolt "go.etcd.io/bbolt"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/storetest"
@@ -191,7 +187,7 @@ func scriptKeys(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: keys file prefix n")
 	}
 	n := 0
-	all, err := liveKeys(ts.MkAbs(args[0]))
+	all, err := newestKeys(ts.MkAbs(args[0]))
 	ts.Check(err)
 	for key := range all {
 		if strings.HasPrefix(key, args[1]) {
@@ -201,43 +197,6 @@ func scriptKeys(ts *testscript.TestScript, neg bool, args []string) {
 	if strconv.Itoa(n) != args[2] {
 		ts.Fatalf("%s has %d keys that begin with %s, want %s", args[0], n, args[1], args[2])
 	}
-}
-
-// liveKeys are the keys of a snapshot or a stopped member's database, with their
-// values.
-func liveKeys(path string) (all map[string]string, err error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	copied := path + ".copy"
-	// A plain snapshot has its SHA-256 behind the database.
-	if err := os.WriteFile(copied, data[:len(data)-len(data)%512], 0o600); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.Remove(copied)) }()
-	db, err := bolt.Open(copied, 0o600, &bolt.Options{ReadOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	all = map[string]string{}
-	return all, db.View(func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte("key")).ForEach(func(k, v []byte) error {
-			row, err := boltfile.ParseRow(k)
-			if err != nil {
-				return err
-			}
-			var kv mvccpb.KeyValue
-			if err := proto.Unmarshal(v, &kv); err != nil {
-				return err
-			}
-			if all[string(kv.Key)] = string(kv.Value); row.Deleted {
-				delete(all, string(kv.Key))
-			}
-			return nil
-		})
-	})
 }
 
 // scriptExits runs a command and wants this exit code: exits 3 requorum …
