@@ -75,18 +75,13 @@ func (r *recorder) backup(t testing.TB) {
 	t.Helper()
 	config := r.cluster.ClientConfig()
 	config.User, config.Password = storetest.RootUser, storetest.RootPassword
-	const tries = 30
-	for i := range tries {
+	storetest.Eventually(t, "a backup is taken", func() error {
 		m, err := r.take(t, config)
 		if err == nil {
 			r.keep(t, m)
-			return
 		}
-		if i == tries-1 {
-			t.Fatal(err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return err
+	})
 }
 
 func (r *recorder) take(t testing.TB, config client.Config) (*snapshot.Manifest, error) {

@@ -249,19 +249,12 @@ func (s *site) waitReady(t *testing.T, hosts ...*testHost) {
 	t.Helper()
 	for _, h := range hosts {
 		c := s.client(t, h)
-		deadline := time.Now().Add(2 * time.Minute)
-		for {
+		storetest.Eventually(t, h.name+" serves", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
 			_, err := c.Get(ctx, "x")
-			cancel()
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s does not serve: %v", h.name, err)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+			return err
+		})
 	}
 }
 
@@ -281,12 +274,8 @@ func fill(t *testing.T, c *clientv3.Client, prefix string, n int) map[string]str
 	all := map[string]string{}
 	for i := range n {
 		k, v := fmt.Sprintf("%s/%04d", prefix, i), fmt.Sprintf("value %d of %s", i, prefix)
-		deadline := time.Now().Add(2 * time.Minute)
-		for _, err := c.Put(t.Context(), k, v); err != nil; _, err = c.Put(t.Context(), k, v) { // a new leader is being elected
-			if time.Now().After(deadline) {
-				t.Fatal(err)
-			}
-		}
+		// A new leader may be being elected.
+		storetest.Eventually(t, k+" is written", func() error { _, err := c.Put(t.Context(), k, v); return err })
 		all[k] = v
 	}
 	return all

@@ -27,31 +27,24 @@ import (
 )
 
 // takeFrom takes a full snapshot of a cluster into a sink, with a live HashKV.
-func takeFrom(t *testing.T, c *storetest.Cluster, s sinks.Sink) *snapshot.Manifest {
+func takeFrom(t *testing.T, c *storetest.Cluster, s sinks.Sink) (m *snapshot.Manifest) {
 	t.Helper()
 	config := c.ClientConfig()
 	config.User, config.Password = storetest.RootUser, storetest.RootPassword
-	try := func() (*snapshot.Manifest, error) {
+	// Leaders, authentication and members come and go in a mixed load.
+	storetest.Eventually(t, "a backup is taken", func() error {
 		client, err := client.Dial(t.Context(), config)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r, err := snapshot.Take(t.Context(), snapshot.Request{Client: client, Sinks: []sinks.Sink{s}, Tool: "test", HashKV: true})
 		if err := errors.Join(err, client.Close()); err != nil {
-			return nil, err
+			return err
 		}
-		return r.Outcomes[0].Manifest, nil
-	}
-	// Leaders, authentication and members come and go in a mixed load.
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		m, err := try()
-		if err == nil {
-			return m
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		m = r.Outcomes[0].Manifest
+		return nil
+	})
+	return m
 }
 
 // logOf is the log of a stopped member, up to an index.

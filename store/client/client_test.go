@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -37,10 +38,10 @@ func survey(t *testing.T, cli *client.Client) client.Survey {
 
 // led is survey, once the members agree on a leader: on a busy machine there may be an
 // election at any time.
-func led(t *testing.T, cli *client.Client) client.Survey {
+func led(t *testing.T, cli *client.Client) (s client.Survey) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		s := survey(t, cli)
+	storetest.Eventually(t, "the members agree on a leader", func() error {
+		s = survey(t, cli)
 		leaders, leader := 0, s.Members[0].Leader
 		for _, m := range s.Members {
 			if m.IsLeader {
@@ -50,13 +51,12 @@ func led(t *testing.T, cli *client.Client) client.Survey {
 				leader = 0
 			}
 		}
-		if leaders == 1 && leader != 0 {
-			return s
+		if leaders != 1 || leader == 0 {
+			return fmt.Errorf("no leader that all follow: %+v", s)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no leader that all follow: %+v", s)
-		}
-	}
+		return nil
+	})
+	return s
 }
 
 func barrier(t *testing.T, cli *client.Client, s client.Survey) client.Barrier {

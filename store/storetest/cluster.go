@@ -324,17 +324,12 @@ func (c *Cluster) RestartAs(t testing.TB, i int, version string) {
 func (c *Cluster) WriteOut(t testing.TB, i int) {
 	t.Helper()
 	client := c.Client(t, i)
-	for deadline := time.Now().Add(5 * time.Minute); ; {
+	Eventually(t, c.members[i].Name+" has applied all", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
 		_, err := client.Get(ctx, "x")
-		cancel()
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("member %s: %v", c.members[i].Name, err)
-		}
-	}
+		return err
+	})
 	// Before etcd streams its database it commits what it has gathered.
 	stream, err := client.Snapshot(t.Context())
 	if err == nil {
@@ -391,17 +386,18 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 	}, rpctypes.ErrPeerURLExist)
 	c.waitListed(t, i)
 	require.NoError(t, c.launch(i))
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	Eventually(t, "the learner has caught up", func() error {
 		leader, err := client.Status(t.Context(), c.members[0].ClientURL)
-		if err == nil {
-			if resp, err := client.Status(t.Context(), c.members[i].ClientURL); err == nil && resp.RaftAppliedIndex >= leader.RaftAppliedIndex {
-				return i
-			}
+		if err != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the learner did not catch up; the end of its log:\n%s", Tail(c.members[i].Log, 20))
+		resp, err := client.Status(t.Context(), c.members[i].ClientURL)
+		if err == nil && resp.RaftAppliedIndex < leader.RaftAppliedIndex {
+			err = fmt.Errorf("it is at index %d, and the others at %d", resp.RaftAppliedIndex, leader.RaftAppliedIndex)
 		}
-	}
+		return err
+	})
+	return i
 }
 
 // waitListed waits until each running member knows the one at i: a new one asks any of
@@ -413,15 +409,13 @@ func (c *Cluster) waitListed(t testing.TB, i int) {
 			continue
 		}
 		client := c.Client(t, k)
-		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		Eventually(t, c.members[k].Name+" lists "+c.members[i].Name, func() error {
 			list, err := client.MemberList(t.Context())
-			if err == nil && slices.ContainsFunc(list.Members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.members[i].PeerURL) }) {
-				break
+			if err == nil && !slices.ContainsFunc(list.Members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.members[i].PeerURL) }) {
+				err = fmt.Errorf("it lists %v", list.Members)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("member %s does not list %s: %v, %v", c.members[k].Name, c.members[i].Name, list, err)
-			}
-		}
+			return err
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,38 +24,39 @@ func (c *Cluster) Leader(t testing.TB, members ...int) int {
 		}
 	}
 	client := c.Client(t, members...)
-	var err error
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(25 * time.Millisecond) {
+	leader := 0
+	Eventually(t, "one of the members leads", func() error {
+		all := errors.New("none does")
 		for _, i := range members {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			s, e := client.Status(ctx, c.members[i].ClientURL)
+			s, err := client.Status(ctx, c.members[i].ClientURL)
 			cancel()
-			if err = e; err == nil && s.Leader == s.Header.MemberId {
-				return i
+			if err == nil && s.Leader == s.Header.MemberId {
+				leader = i
+				return nil
 			}
+			all = errors.Join(all, err)
 		}
-	}
-	t.Fatalf("none of the members leads: %v", err)
-	return 0
+		return all
+	})
+	return leader
 }
 
 // MoveLeader hands the leadership to a member, if it is not there already. Those
 // named run; nobody named: all do.
 func (c *Cluster) MoveLeader(t testing.TB, to int, running ...int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	Eventually(t, c.members[to].Name+" leads", func() error {
 		from := c.Leader(t, running...)
 		if from == to {
-			return
+			return nil
 		}
 		status, err := c.Client(t, to).Status(t.Context(), c.members[to].ClientURL)
 		if err == nil {
 			_, err = c.Client(t, from).MoveLeader(t.Context(), status.Header.MemberId)
 		}
-		if err != nil && time.Now().After(deadline) {
-			t.Fatalf("member %s does not get the leadership: %v", c.members[to].Name, err)
-		}
-	}
+		return errors.Join(fmt.Errorf("%s does", c.members[from].Name), err)
+	})
 }
 
 // CutOffWriting isolates the leader of all members with writes in its log that it

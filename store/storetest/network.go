@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -11,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -23,17 +23,13 @@ func (c *Cluster) Isolate(t testing.TB, i int) {
 	t.Helper()
 	c.CutOff(t, i)
 	client := c.Client(t, i)
-	deadline := time.Now().Add(2 * time.Minute)
-	for {
+	Eventually(t, c.members[i].Name+" sees no leader", func() error {
 		resp, err := client.Status(t.Context(), c.members[i].ClientURL)
-		if err == nil && resp.Leader == 0 {
-			return
+		if err == nil && resp.Leader != 0 {
+			err = fmt.Errorf("it sees %x", resp.Leader)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("member %s is isolated and still sees a leader: %v, %v", c.members[i].Name, resp, err)
-		}
-		time.Sleep(25 * time.Millisecond)
-	}
+		return err
+	})
 }
 
 // CutOff is Isolate, and returns at once: a leader believes for up to an
@@ -264,11 +260,12 @@ func (c *Cluster) Freeze(t testing.TB, i int) {
 	t.Cleanup(func() {
 		_ = c.members[i].process.Cmd.Process.Signal(syscall.SIGCONT) // so that it can be stopped; it may have ended
 	})
-	for deadline := time.Now().Add(5 * time.Minute); !stands(c.members[i].process.Cmd.Process.Pid); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("member %s: it runs on five minutes after SIGSTOP", c.members[i].Name)
+	Eventually(t, c.members[i].Name+" stands", func() error {
+		if !stands(c.Pid(i)) {
+			return errors.New("it runs on after SIGSTOP")
 		}
-	}
+		return nil
+	})
 }
 
 // stands says that no thread of a process runs (proc(5), stat: the state follows the

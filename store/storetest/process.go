@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -82,6 +83,24 @@ func (p *Process) Stop(grace time.Duration) {
 	case <-p.done:
 	case <-time.After(grace):
 		p.Kill()
+	}
+}
+
+// Eventually waits until something holds: for a time that is long on a machine that much
+// else keeps busy. The longer it has waited, the more seldom it asks, which may start a
+// process.
+func Eventually(t testing.TB, what string, holds func() error) {
+	t.Helper()
+	for begun := time.Now(); ; {
+		err := holds()
+		if err == nil {
+			return
+		}
+		waited := time.Since(begun)
+		if waited > 5*time.Minute {
+			t.Fatalf("not within five minutes: %s: %v", what, err)
+		}
+		time.Sleep(min(max(waited/4, 5*time.Millisecond), time.Second))
 	}
 }
 

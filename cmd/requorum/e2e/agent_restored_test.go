@@ -47,7 +47,7 @@ func TestAgentsFromTheFirstBackupOn(t *testing.T) {
 			keys, run := fmt.Sprintf("recipients: [%s]", key.Recipient()), "off"
 			if i == c.Size()-1 {
 				keys, run = keys+fmt.Sprintf(", identity-files: [%q]", identity), "here"
-				eventually(t, "an agent without an identity has taken a snapshot", func() error {
+				storetest.Eventually(t, "an agent without an identity has taken a snapshot", func() error {
 					for _, a := range all {
 						if code, body := a.get(t, "/readyz"); code == http.StatusOK && len(backups()) == 0 {
 							t.Fatalf("the agent of %s is ready, and there is no backup: %s", a.member.Name, body)
@@ -81,8 +81,8 @@ func TestAgentsFromTheFirstBackupOn(t *testing.T) {
 		}
 	}
 	old := start(c)
-	eventually(t, "each backup is proved", proved)
-	eventually(t, "all agents are ready", ready(old))
+	storetest.Eventually(t, "each backup is proved", proved)
+	storetest.Eventually(t, "all agents are ready", ready(old))
 	for _, a := range old {
 		a.stop(t)
 	}
@@ -93,10 +93,10 @@ func TestAgentsFromTheFirstBackupOn(t *testing.T) {
 	restored := startRestored(t, "3.7", decode[restoreReport](t, e))
 	again := start(restored)
 	began := time.Now()
-	eventually(t, "all agents are ready after a restore", ready(again))
+	storetest.Eventually(t, "all agents are ready after a restore", ready(again))
 	figure(t, "seconds until ready after a restore", int(time.Since(began).Seconds()))
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("a full snapshot was there, and only after %s all agents were ready", took)
 	}
-	eventually(t, "each backup is proved", proved)
+	storetest.Eventually(t, "each backup is proved", proved)
 }

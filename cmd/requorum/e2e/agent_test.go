@@ -175,7 +175,7 @@ func agentsAmongKills(t *testing.T, version string) {
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
 	u.takeover = "10s" // an agent is killed as often, and a gap is given up after four of these
 	agents := u.agents(t, c, repo, busyJobs)
-	eventually(t, "there is a full snapshot", func() error {
+	storetest.Eventually(t, "there is a full snapshot", func() error {
 		for _, a := range agents {
 			if s, ok := a.status(t); ok && len(s.Repository.Backups) > 0 {
 				return nil
@@ -325,7 +325,7 @@ func TestAgentRepositoryAway(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, "all agents are ready", allReady)
+	storetest.Eventually(t, "all agents are ready", allReady)
 	writers := startWriters(t, c)
 
 	const until = "requorum_recoverable_until_timestamp_seconds"
@@ -335,7 +335,7 @@ func TestAgentRepositoryAway(t *testing.T) {
 	var first []float64
 	for _, a := range agents {
 		// By then what was under way when the server was killed has ended.
-		eventually(t, "the agent of "+a.member.Name+" says that the recovery point is missed", func() error { return a.missed(t) })
+		storetest.Eventually(t, "the agent of "+a.member.Name+" says that the recovery point is missed", func() error { return a.missed(t) })
 		v, ok := a.metric(t, until)
 		if !ok {
 			t.Fatalf("%s is not among the metrics of the agent of %s", until, a.member.Name)
@@ -353,7 +353,7 @@ func TestAgentRepositoryAway(t *testing.T) {
 		}
 		require.NoError(t, a.missed(t), "after %s away", away)
 	}
-	eventually(t, "segments wait in the spools", func() error {
+	storetest.Eventually(t, "segments wait in the spools", func() error {
 		if len(spooled(t, agents)) == 0 {
 			return errors.New("none does")
 		}
@@ -361,7 +361,7 @@ func TestAgentRepositoryAway(t *testing.T) {
 	})
 	server.Restart(t)
 	back := time.Now()
-	eventually(t, "all agents are ready again", allReady)
+	storetest.Eventually(t, "all agents are ready again", allReady)
 	figure(t, "seconds away", away.Seconds())
 	figure(t, "seconds until ready again", int(time.Since(back).Seconds()))
 	acks := acknowledged(writers)
@@ -369,7 +369,7 @@ func TestAgentRepositoryAway(t *testing.T) {
 	u.awaitArchived(t, repo, applied(t, c, 0))
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
-	eventually(t, "the spools are empty", func() error {
+	storetest.Eventually(t, "the spools are empty", func() error {
 		if left := spooled(t, agents); len(left) > 0 {
 			return fmt.Errorf("left in them: %v", left)
 		}

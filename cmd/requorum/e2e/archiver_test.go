@@ -103,7 +103,7 @@ func (a *archiver) stop(t testing.TB) {
 // says waits until its output holds a text.
 func (a *archiver) says(t testing.TB, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the archiver of %s says %q", a.member.Name, text), func() error {
+	storetest.Eventually(t, fmt.Sprintf("the archiver of %s says %q", a.member.Name, text), func() error {
 		if !strings.Contains(readOrNone(t, a.log), text) {
 			return errors.New("it does not")
 		}

@@ -66,7 +66,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 		}
 		return all
 	}
-	eventually(t, "there is a full snapshot", func() error {
+	storetest.Eventually(t, "there is a full snapshot", func() error {
 		if s, ok := a.status(t); !ok || len(s.Repository.Backups) == 0 {
 			return errors.New("none is listed")
 		}
@@ -75,7 +75,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 	archived := func() {
 		t.Helper()
 		end := applied(t, c, 0)
-		eventually(t, "all is archived", func() error {
+		storetest.Eventually(t, "all is archived", func() error {
 			ranges := trusting.list(t, repo).Ranges
 			if len(ranges) == 0 || ranges[len(ranges)-1].Gap || ranges[len(ranges)-1].LastIndex < end {
 				return fmt.Errorf("want %d: %+v", end, ranges)
@@ -97,7 +97,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 	put(c, "/under attack")
 
 	// The next slots have results already, by their names.
-	eventually(t, "full snapshots are taken and pruned", func() error {
+	storetest.Eventually(t, "full snapshots are taken and pruned", func() error {
 		now := trusting.list(t, repo)
 		pruned := slices.ContainsFunc(now.Incomplete, func(f incompleteReport) bool { return f.Pruned })
 		if len(now.Backups) < len(began)+1 || !pruned {
@@ -124,7 +124,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 
 	// The newest objects are deleted while it does not look. It looks when it starts.
 	a.restart(t)
-	eventually(t, "the agent has seen all that there is", func() error {
+	storetest.Eventually(t, "the agent has seen all that there is", func() error {
 		s, _ := a.status(t)
 		if end := applied(t, c, 0); !slices.ContainsFunc(s.Repository.Ranges, func(r walreplay.Range) bool { return r.LastIndex >= end }) {
 			return fmt.Errorf("ranges %+v, want %d", s.Repository.Ranges, end)
@@ -135,7 +135,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 	c.Kill(0)
 	attack.deleteAllBut(t, began[0])
 	a.start(t)
-	eventually(t, "the agent says that objects are gone", func() error {
+	storetest.Eventually(t, "the agent says that objects are gone", func() error {
 		s, _ := a.status(t)
 		if !slices.ContainsFunc(s.Problems, func(p web.Problem) bool {
 			return p.Kind == web.KindRepository && p.Severity == web.Critical && strings.Contains(p.Text, "holds less than before") && strings.Contains(p.Next, "newer copy")

@@ -78,7 +78,7 @@ func TestHostileRepository(t *testing.T) {
 func expectAgentWorks(t *testing.T, d *damaged, repo string, good []*snapshot.Manifest) {
 	t.Helper()
 	a := d.u.agent(t, d.cluster, 0, "file://"+repo, busyJobs)
-	eventually(t, "the agent archives, and knows the good backups", func() error {
+	storetest.Eventually(t, "the agent archives, and knows the good backups", func() error {
 		s, ok := a.status(t)
 		if !ok || !s.Writer || s.Archive == nil || s.Archive.Archived == 0 {
 			return fmt.Errorf("it archives nothing: %+v", s.Problems)
@@ -94,7 +94,7 @@ func expectAgentWorks(t *testing.T, d *damaged, repo string, good []*snapshot.Ma
 	acked.WaitFor(t, 20)
 	acked.Stop()
 	end := applied(t, d.cluster, 0)
-	eventually(t, "what is written is archived", func() error {
+	storetest.Eventually(t, "what is written is archived", func() error {
 		if s, _ := a.status(t); s.Archive == nil || s.Archive.Archived < end {
 			return fmt.Errorf("raft index %d is not archived", end)
 		}

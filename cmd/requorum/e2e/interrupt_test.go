@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"net"
 	"os"
 	"strings"
@@ -87,15 +88,14 @@ func TestInterruptedRestoreLeavesNothing(t *testing.T) {
 	repo := "file://" + u.Path("repo")
 	u.Must(t, exitOK, "backup", "--endpoints", c.Endpoints()[0], "--repo", repo)
 	require.NoError(t, os.Mkdir(u.Path("new"), 0o700))
-	begun := func(r *storetest.Running) {
-		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
-			if there, err := os.ReadDir(u.Path("new")); err == nil && len(there) > 0 {
-				return
+	begun := func(*storetest.Running) {
+		storetest.Eventually(t, "something is built", func() error {
+			there, err := os.ReadDir(u.Path("new"))
+			if err == nil && len(there) == 0 {
+				err = errors.New("nothing is")
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("nothing is built after five minutes: %s", r.Wait(t))
-			}
-		}
+			return err
+		})
 	}
 	interrupt(t, u, begun, "requorum: interrupted; nothing was changed",
 		"restore", "--repo", repo, "--limit-download", "1KiB", "--initial-cluster", "m1=http://127.0.0.1:1", "--data-dir", u.Path("new", "{name}"))

@@ -102,7 +102,7 @@ func TestLogSpoolOverflow(t *testing.T) {
 		require.NoError(t, err)
 	}
 	a.says(t, "alarm spool-full")
-	eventually(t, "the member has purged its log", func() error {
+	storetest.Eventually(t, "the member has purged its log", func() error {
 		files, err := filepath.Glob(wal)
 		if err == nil && len(files) > 2 {
 			err = fmt.Errorf("%d files", len(files))

@@ -94,7 +94,7 @@ func writeHistory(t *testing.T, u *user, c *storetest.Cluster, repo string) (h h
 	// Observations are kept with the entries that they are of: a time is found
 	// where something was written less than a second around it, and the archiver saw
 	// it as soon.
-	eventually(t, "a time after the second value can be restored", func() error {
+	storetest.Eventually(t, "a time after the second value can be restored", func() error {
 		for i := range 8 {
 			time.Sleep(200 * time.Millisecond)
 			if put("/other", "x"); i == 4 {

@@ -52,7 +52,7 @@ func overwriteTail(t *testing.T, version string, slow bool) {
 
 	lost := c.CutOffWriting(t, cut)
 	survivors := c.Client(t, rest...)
-	eventually(t, "the others have a leader", func() error { _, err := survivors.Put(t.Context(), "/after/first", "x"); return err })
+	storetest.Eventually(t, "the others have a leader", func() error { _, err := survivors.Put(t.Context(), "/after/first", "x"); return err })
 	for i := range 200 {
 		_, err = survivors.Put(t.Context(), fmt.Sprintf("/after/%03d", i), "the cut")
 		require.NoError(t, err)
@@ -70,7 +70,7 @@ func overwriteTail(t *testing.T, version string, slow bool) {
 	writers := []*storetest.Writer{storetest.StartWriter(t, survivors, writerPrefix)}
 	writers[0].WaitFor(t, short(30, 300))
 	if slow {
-		eventually(t, "the slow disk holds syncs up while the log is overwritten", func() error {
+		storetest.Eventually(t, "the slow disk holds syncs up while the log is overwritten", func() error {
 			if n := disk.held(t); n < short(10, 50) {
 				return fmt.Errorf("%d so far", n)
 			}

@@ -32,23 +32,6 @@ func figure(t testing.TB, what string, n any) {
 	t.Attr(strings.ReplaceAll(what, " ", "-"), fmt.Sprint(n))
 }
 
-// eventually waits until something holds, for a time that is long on a slow
-// machine.
-func eventually(t testing.TB, what string, holds func() error) {
-	t.Helper()
-	deadline := time.Now().Add(5 * time.Minute) // for a machine that much else keeps busy
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := holds() // may start a process: ever more seldom
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within five minutes: %s: %v", what, err)
-		}
-		time.Sleep(pause)
-	}
-}
-
 // applied is how far a member has come.
 func applied(t testing.TB, c *storetest.Cluster, member int) uint64 {
 	t.Helper()
@@ -62,7 +45,7 @@ func applied(t testing.TB, c *storetest.Cluster, member int) uint64 {
 func settled(t testing.TB, c *storetest.Cluster, members ...int) (index uint64) {
 	t.Helper()
 	since := time.Now()
-	eventually(t, "the members have applied all there is", func() error {
+	storetest.Eventually(t, "the members have applied all there is", func() error {
 		for _, i := range members {
 			if now := applied(t, c, i); now != index {
 				since, index = time.Now(), max(index, now)
@@ -81,19 +64,16 @@ func settled(t testing.TB, c *storetest.Cluster, members ...int) (index uint64) 
 func (u *user) awaitArchived(t testing.TB, repo string, index uint64) walreplay.Range {
 	t.Helper()
 	var newest walreplay.Range
-	deadline := time.Now().Add(5 * time.Minute)
-	for {
+	storetest.Eventually(t, fmt.Sprintf("index %d is archived", index), func() error {
 		ranges := u.list(t, repo).Ranges
 		if n := len(ranges); n > 0 {
 			if newest = ranges[n-1]; !newest.Gap && newest.LastIndex >= index {
-				return newest
+				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("index %d is not archived after five minutes: %+v", index, ranges)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return fmt.Errorf("%+v", ranges)
+	})
+	return newest
 }
 
 // expectOneRange wants one timeline, and everything in it restorable from its

@@ -29,13 +29,13 @@ func putSome(t *testing.T, c *storetest.Cluster, prefix string, n int, members .
 	var acks []storetest.Ack
 	for i := range n {
 		a := storetest.Ack{Key: fmt.Sprintf("%s%04d", prefix, i), Value: prefix}
-		// Some are written while a new leader is found.
-		resp, err := client.Put(t.Context(), a.Key, a.Value)
-		for start := time.Now(); err != nil && time.Since(start) < 30*time.Second; {
-			resp, err = client.Put(t.Context(), a.Key, a.Value)
-		}
-		require.NoError(t, err)
-		a.Revision = resp.Header.Revision
+		storetest.Eventually(t, a.Key+" is written", func() error { // some while a new leader is found
+			resp, err := client.Put(t.Context(), a.Key, a.Value)
+			if err == nil {
+				a.Revision = resp.Header.Revision
+			}
+			return err
+		})
 		acks = append(acks, a)
 	}
 	return acks
@@ -55,7 +55,7 @@ func swapData(t *testing.T, c *storetest.Cluster, member int, with string) {
 func (u *user) awaitTimelines(t *testing.T, repo string, n int) []repository.Timeline {
 	t.Helper()
 	var found []repository.Timeline
-	eventually(t, fmt.Sprintf("there are %d timelines that can be restored", n), func() error {
+	storetest.Eventually(t, fmt.Sprintf("there are %d timelines that can be restored", n), func() error {
 		r := u.list(t, repo)
 		found = r.Timelines
 		restorable := map[repository.TimelineID]bool{}
@@ -196,7 +196,7 @@ func forceNewCluster(t *testing.T, version string) {
 	}
 	c.Restart(t, 0, "--force-new-cluster")
 	alone := c.Client(t, 0)
-	eventually(t, "the member serves alone", func() error { _, err := alone.Get(t.Context(), "x"); return err })
+	storetest.Eventually(t, "the member serves alone", func() error { _, err := alone.Get(t.Context(), "x"); return err })
 	second := putSome(t, c, "/only-in-the-second/", 100, 0)
 	archivers[0].start(t)
 	timelines := u.awaitTimelines(t, repo, 2)
@@ -279,7 +279,7 @@ func TestLogRollingUpgrade(t *testing.T) {
 		c.RestartAs(t, i, "3.7")
 		c.WaitReady(t)
 	}
-	eventually(t, "the cluster is of version 3.7", func() error { // an entry of the log, some seconds later
+	storetest.Eventually(t, "the cluster is of version 3.7", func() error { // an entry of the log, some seconds later
 		resp, err := http.Get(c.Member(0).ClientURL + "/version")
 		if err != nil {
 			return err

@@ -61,15 +61,16 @@ func startAPIServer(t *testing.T, c *storetest.Cluster, encryption string) *apiS
 // ready waits until it is.
 func (s *apiServer) ready(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) { // on a busy machine it takes one
+	storetest.Eventually(t, "the API server is ready", func() error {
 		code, answer := s.do(t, "GET", "/readyz", "")
 		if code == http.StatusOK {
-			return
+			return nil
 		}
-		if !s.Running() || time.Now().After(deadline) {
-			t.Fatalf("the API server is not ready: %d %s\n%s", code, answer, storetest.Tail(s.Log, 30))
+		if !s.Running() {
+			t.Fatalf("the API server has ended:\n%s", storetest.Tail(s.Log, 30))
 		}
-	}
+		return fmt.Errorf("%d %s\n%s", code, answer, storetest.Tail(s.Log, 30))
+	})
 }
 
 // apiServerBinary is built for the long form only, as it takes minutes.
@@ -145,7 +146,7 @@ func (s *apiServer) create(t *testing.T) {
 	s.must(t, "POST", definitions, widgets)
 	for _, o := range kubeObjects {
 		path := o.api + "/namespaces/shop/" + o.resource
-		eventually(t, path+" is served", func() error {
+		storetest.Eventually(t, path+" is served", func() error {
 			if code, answer := s.do(t, "GET", path, ""); code != http.StatusOK {
 				return fmt.Errorf("%d %s", code, answer)
 			}
@@ -213,7 +214,7 @@ func (s *apiServer) deleteNamespace(t *testing.T) {
 // gone waits until an object is there no more.
 func (s *apiServer) gone(t *testing.T, path string) {
 	t.Helper()
-	eventually(t, path+" is gone", func() error {
+	storetest.Eventually(t, path+" is gone", func() error {
 		if code, answer := s.do(t, "GET", path, ""); code != http.StatusNotFound {
 			return fmt.Errorf("%d %s", code, answer)
 		}
@@ -258,7 +259,7 @@ func (k *kubernetes) start(t *testing.T) {
 func (k *kubernetes) archived(t *testing.T) {
 	t.Helper()
 	index := applied(t, k.etcd, 0)
-	eventually(t, fmt.Sprintf("index %d of timeline %s is archived", index, k.timeline), func() error {
+	storetest.Eventually(t, fmt.Sprintf("index %d of timeline %s is archived", index, k.timeline), func() error {
 		ranges := k.user.list(t, k.repo).Ranges
 		if !slices.ContainsFunc(ranges, func(r walreplay.Range) bool { return r.Timeline == k.timeline && !r.Gap && r.LastIndex >= index }) {
 			return fmt.Errorf("%+v", ranges)
@@ -307,7 +308,7 @@ func (k *kubernetes) undo(t *testing.T, mistake, look func()) {
 		require.NoError(t, os.Rename(k.user.Path("etcd"), k.user.Path(name)))
 	}
 	k.start(t)
-	eventually(t, "every object is as it was", func() error {
+	storetest.Eventually(t, "every object is as it was", func() error {
 		got, err := k.api.items(t)
 		if err != nil {
 			return err
@@ -359,7 +360,7 @@ func TestKubernetesMistakesAtAnAPIServer(t *testing.T) {
 		k.api.ready(t)
 		k.api.rewrite(t, secrets, func(s string) string { return s })
 		k.encrypt(t, "before") // it is never ready
-		eventually(t, "secrets cannot be decrypted", func() error {
+		storetest.Eventually(t, "secrets cannot be decrypted", func() error {
 			if code, answer := k.api.do(t, "GET", secrets, ""); !strings.Contains(answer, "no matching key was found") {
 				return fmt.Errorf("%d %s", code, answer)
 			}

@@ -292,7 +292,7 @@ func (l *longLog) startAgent(u *user, repo string, proxy *sinktest.FaultProxy, d
 	// Each full snapshot's manifest and verdict, the log's verdict, and the headers of the
 	// newest segments; and what it asks each second while it waits and follows.
 	const newest, asksASecond = 16, 20
-	eventually(t, "the agent is ready and follows the log", func() error {
+	storetest.Eventually(t, "the agent is ready and follows the log", func() error {
 		code, body := a.get(t, "/readyz")
 		s, ok := a.status(t)
 		if code != http.StatusOK || !ok || s.Archive == nil || s.Archive.Archived < written {

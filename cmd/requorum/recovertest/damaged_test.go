@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -309,24 +309,16 @@ func TestPoint3FlippedValue(t *testing.T) {
 // in its file: it is written a while later.
 func (s *Site) waitInFile(t *testing.T, h *Host, l *Load) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Minute)
-	for {
+	storetest.Eventually(t, "acknowledged writes are in the file of "+h.Name, func() error {
 		data, err := os.ReadFile(filepath.Join(h.DataDir, "member", "snap", "db"))
 		require.NoError(t, err)
-		lacking := 0
 		for key := range l.Acks() {
 			if !bytes.Contains(data, []byte(key)) {
-				lacking++
+				return fmt.Errorf("%s is not", key)
 			}
 		}
-		if lacking == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %d acknowledged writes are not in the database's file", h.Name, lacking)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // waitLevel waits until all members have committed the same entries. One that is ready
@@ -334,20 +326,18 @@ func (s *Site) waitInFile(t *testing.T, h *Host, l *Load) {
 func (s *Site) waitLevel(t *testing.T) {
 	t.Helper()
 	c := s.Client(t, s.Members()...)
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	storetest.Eventually(t, "all members have committed the same", func() error {
 		var all []uint64
 		for _, h := range s.Members() {
 			status, err := c.Status(t.Context(), h.ClientURL)
 			require.NoError(t, err)
 			all = append(all, status.RaftIndex)
 		}
-		if slices.Min(all) == slices.Max(all) {
-			return
+		if slices.Min(all) != slices.Max(all) {
+			return fmt.Errorf("they have up to %d", all)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the members have committed up to %d", all)
-		}
-	}
+		return nil
+	})
 }
 
 // alterAll flips a bit in each place of a file that holds something.

@@ -158,18 +158,8 @@ func (h *Host) KillEtcd(t testing.TB) {
 func (s *Site) WaitReady(t testing.TB, hosts ...*Host) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	deadline := time.Now().Add(2 * time.Minute)
 	for _, h := range hosts {
-		for {
-			err := storetest.Healthy(client, h.ClientURL)
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("member %s is not ready after two minutes: %v", h.Name, err)
-			}
-			time.Sleep(25 * time.Millisecond)
-		}
+		storetest.Eventually(t, h.Name+" is ready", func() error { return storetest.Healthy(client, h.ClientURL) })
 	}
 }
 

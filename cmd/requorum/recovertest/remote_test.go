@@ -2,6 +2,7 @@ package recovertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,19 +102,18 @@ func TestBucketAndSurvivor(t *testing.T) {
 func (s *Site) timeAfter(t *testing.T, hosts ...*Host) (at string) {
 	t.Helper()
 	index, _ := s.applied(t)
-	for deadline := time.Now().Add(5 * time.Minute); ; {
+	storetest.Eventually(t, fmt.Sprintf("it is known when index %d came", index), func() error {
 		at = "--at " + time.Now().UTC().Format(time.RFC3339Nano) + " --at-nearest"
 		args := []string{"restore", "--repo", s.Repository, "--to-snapshot", filepath.Join(s.Dir, "none.db"), "--dry-run", "--output", "json"}
 		e := s.Must(t, exitOK, append(args, strings.Fields(at)...)...)
 		var p struct{ Point struct{ Index uint64 } }
 		if e.Decode(t, &p); p.Point.Index >= index {
-			return at
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after five minutes nothing shows when index %d came: %s", index, e)
+			return nil
 		}
 		s.waitStored(t, LightLoad(t, "/later/", Writes(1), func() {}, s.Client(t, hosts...)))
-	}
+		return errors.New(e.String())
+	})
+	return at
 }
 
 // withoutCredentials: a host that has the wrong key to the bucket, and
@@ -164,35 +164,32 @@ func (s *Site) waitStored(t *testing.T, l *Load) {
 	// The archive knows of a revision only where a member reported it in time; the index
 	// that a member has applied by now is behind all that was acknowledged.
 	applied, cluster := s.applied(t)
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	storetest.Eventually(t, fmt.Sprintf("the repository holds revision %d or raft index %d of cluster %016x", want, applied, cluster), func() error {
 		all := s.ranges(t)
 		if slices.ContainsFunc(all, func(r walreplay.Range) bool {
 			return !r.Gap && r.Timeline.ClusterID == cluster && (r.LastRevision >= want || r.LastIndex >= applied)
 		}) {
-			return
+			return nil
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after five minutes the repository holds %+v, want revision %d or raft index %d of cluster %016x", all, want, applied, cluster)
-		}
-	}
+		return fmt.Errorf("it holds %+v", all)
+	})
 }
 
 // applied is what the members have applied that are reached, and their cluster.
 func (s *Site) applied(t *testing.T) (index, cluster uint64) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); index == 0; {
+	storetest.Eventually(t, "a member says what it has applied", func() error {
+		err := errors.New("none does")
 		for _, h := range s.Hosts() {
 			c := s.Client(t, h)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			if status, err := c.Status(ctx, c.Endpoints()[0]); err == nil {
-				index, cluster = max(index, status.RaftAppliedIndex), status.Header.ClusterId
+			if status, e := c.Status(ctx, c.Endpoints()[0]); e == nil {
+				index, cluster, err = max(index, status.RaftAppliedIndex), status.Header.ClusterId, nil
 			}
 			cancel()
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("no member says what it has applied")
-		}
-	}
+		return err
+	})
 	return index, cluster
 }
 

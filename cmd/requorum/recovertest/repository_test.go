@@ -1,11 +1,11 @@
 package recovertest
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
@@ -96,9 +96,10 @@ func (s *Site) ranges(t testing.TB) []walreplay.Range {
 // waitArchived waits until the archive has begun.
 func (s *Site) waitArchived(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); s.Archived(t) == nil; time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nothing is archived after five minutes; the end of an agent's log:\n%s", storetest.Tail(filepath.Join(s.Host(0).dir, "agent.log"), 20))
+	storetest.Eventually(t, "the archive has begun", func() error {
+		if s.Archived(t) == nil {
+			return errors.New("nothing is archived")
 		}
-	}
+		return nil
+	})
 }

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -196,14 +196,7 @@ func TestForcedNewCluster(t *testing.T) {
 			others := survivorsOf(c, 1, 2)
 			c.Restart(t, 0, "--force-new-cluster")
 			client := c.Client(t, 0)
-			deadline := time.Now().Add(2 * time.Minute)
-			for {
-				if _, err := client.Put(t.Context(), "after", "x"); err == nil {
-					break
-				} else if time.Now().After(deadline) {
-					t.Fatal(err)
-				}
-			}
+			storetest.Eventually(t, "it serves alone", func() error { _, err := client.Put(t.Context(), "after", "x"); return err })
 			put(t, c, 5, 0)
 			c.Kill(0)
 			forced := survivorsOf(c, 0)[0]
@@ -283,18 +276,15 @@ func remove(t *testing.T, client *clientv3.Client, id uint64) {
 func waitEqual(t *testing.T, c *storetest.Cluster, a, b int) {
 	t.Helper()
 	client := c.Client(t, a)
-	deadline := time.Now().Add(2 * time.Minute)
-	for {
+	storetest.Eventually(t, "both have applied the same", func() error {
 		x, err1 := client.Status(t.Context(), c.Member(a).ClientURL)
 		y, err2 := client.Status(t.Context(), c.Member(b).ClientURL)
-		if err1 == nil && err2 == nil && x.RaftAppliedIndex == y.RaftAppliedIndex {
-			return
+		err := errors.Join(err1, err2)
+		if err == nil && x.RaftAppliedIndex != y.RaftAppliedIndex {
+			err = fmt.Errorf("up to %d and %d", x.RaftAppliedIndex, y.RaftAppliedIndex)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("they do not become equal", err1, err2)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return err
+	})
 }
 
 // Five members: three survivors prove, two do not.

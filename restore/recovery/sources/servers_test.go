@@ -193,17 +193,16 @@ func TestRefusedTail(t *testing.T) {
 	others := []int{(leader + 1) % 3, (leader + 2) % 3}
 	c.CutOffWriting(t, leader)
 	client := c.Client(t, others...)
-	deadline := time.Now().Add(2 * time.Minute)
 	acked := int64(0)
-	for acked == 0 {
+	storetest.Eventually(t, "the others acknowledge", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if r, err := client.Put(ctx, "acknowledged", "y"); err == nil {
+		defer cancel()
+		r, err := client.Put(ctx, "acknowledged", "y")
+		if err == nil {
 			acked = r.Header.Revision
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
 		}
-		cancel()
-	}
+		return err
+	})
 	c.KillAll()
 	both := survivorsOf(c, leader, others[0])
 	f := surveyed(t, both...)
