@@ -99,17 +99,11 @@ func Start(t testing.TB, options Options) *Cluster {
 		}
 	}
 	t.Cleanup(func() { c.end(t) })
-	const attempts = 5
-	for attempt := 1; ; attempt++ {
-		err := c.startAll()
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, errPortTaken) || attempt == attempts {
-			t.Fatalf("etcd %s: %v", options.Version, err)
-		}
-		c.drop(t)
+	require.NoError(t, c.layOut())
+	for i := range c.members {
+		require.NoError(t, c.launch(i))
 	}
+	c.WaitReady(t)
 	if len(options.DataDirs) != 0 {
 		c.auth = options.Auth
 	} else if options.Auth {
@@ -143,46 +137,13 @@ func FreeAddress(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", portsUntilEnd(t, 1)[0])
 }
 
-// errPortTaken says that somebody else took a port before the server did.
-var errPortTaken = errors.New("a port was taken")
-
-func (c *Cluster) startAll() error {
-	if err := c.layOut(); err != nil {
-		return err
-	}
-	for i := range c.members {
-		if err := c.launch(i); err != nil {
-			return err
-		}
-	}
-	return c.waitHealthy(60 * time.Second)
-}
-
-// drop forgets everything, to begin anew with other ports.
-func (c *Cluster) drop(t testing.TB) {
-	c.killAll()
-	for _, m := range c.members {
-		if len(c.options.DataDirs) == 0 {
-			require.NoError(t, os.RemoveAll(m.DataDir))
-		}
-		if err := os.Remove(m.Log); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
-		}
-	}
-	c.members = nil
-}
-
-func (c *Cluster) killAll() {
+func (c *Cluster) end(t testing.TB) {
 	for _, m := range c.members {
 		m.process.Kill()
 		if m.proxy != nil {
 			m.proxy.close()
 		}
 	}
-}
-
-func (c *Cluster) end(t testing.TB) {
-	c.killAll()
 	releasePorts(c.ports)
 	if t.Failed() {
 		for _, m := range c.members {
@@ -258,39 +219,24 @@ func startEtcd(binary, log string, args []string) (*Process, error) {
 // a quorum.
 func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
-	require.NoError(t, c.waitHealthy(60*time.Second))
-}
-
-func (c *Cluster) waitHealthy(timeout time.Duration) error {
 	transport := &http.Transport{DisableKeepAlives: true}
 	if c.options.TLS {
 		cert, err := tls.LoadX509KeyPair(filepath.Join(c.authority.dir, "client.pem"), filepath.Join(c.authority.dir, "client.key"))
-		if err != nil {
-			return err
-		}
+		require.NoError(t, err)
 		transport.TLSClientConfig = &tls.Config{RootCAs: c.authority.Trusted(), Certificates: []tls.Certificate{cert}}
 	}
 	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
-	deadline := time.Now().Add(timeout)
 	for i, m := range c.members {
-		for !c.isIsolated(i) {
-			if !m.process.Running() {
-				if strings.Contains(Tail(m.Log, 60), "address already in use") {
-					return fmt.Errorf("member %s: %w", m.Name, errPortTaken)
-				}
-				return fmt.Errorf("member %s has ended; the end of its log:\n%s", m.Name, Tail(m.Log, 20))
-			}
-			err := Healthy(client, m.ClientURL)
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("member %s is not ready after %s: %w; the end of its log:\n%s", m.Name, timeout, err, Tail(m.Log, 20))
-			}
-			time.Sleep(25 * time.Millisecond)
+		if c.isIsolated(i) {
+			continue
 		}
+		Eventually(t, m.Name+" is ready", func() error {
+			if !m.process.Running() {
+				t.Fatalf("member %s has ended", m.Name)
+			}
+			return Healthy(client, m.ClientURL)
+		})
 	}
-	return nil
 }
 
 // Healthy asks a member itself, which reads through the quorum to answer. A

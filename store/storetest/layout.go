@@ -38,7 +38,7 @@ func (c *Cluster) addMember(name, dataDir, state string) error {
 	}
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", free[2]))
 	if err != nil {
-		return fmt.Errorf("%w: %w", errPortTaken, err)
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
