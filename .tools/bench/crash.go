@@ -39,9 +39,8 @@ type way struct {
 	diskLost bool
 	// loss: acknowledged writes may be lost.
 	loss bool
-	// ready starts what runs on the hosts before it comes to that, outside of what is
-	// measured. It may be nil. The servers are to be stopped beside an error, too.
-	ready func(context.Context, *crash) ([]*server, error)
+	// ready writes what the operator and the hosts have before it comes to that.
+	ready func(*crash) error
 	// command is what an operator starts.
 	command func(context.Context, *crash) *exec.Cmd
 	// read takes what it printed. It may be nil.
@@ -125,26 +124,18 @@ func (c *crash) recover(ctx context.Context, w way, keys int64) (r recovery, err
 	if err := errors.Join(c.lay(ctx, w), os.MkdirAll(c.bench.path(operatorFolder), 0o700)); err != nil {
 		return r, err
 	}
-	var hosts []*server
-	defer func() {
-		for _, h := range hosts {
-			err = errors.Join(err, h.stop())
-		}
-	}()
-	if w.ready != nil {
-		if hosts, err = w.ready(ctx, c); err != nil {
-			return r, err
-		}
+	if err := w.ready(c); err != nil {
+		return r, err
 	}
 	syscall.Sync()
-	if err := c.run(ctx, w, hosts, &r); err != nil {
+	if err := c.run(ctx, w, &r); err != nil {
 		return r, err
 	}
 	return r, c.check(ctx, w, keys, &r)
 }
 
 // run starts the command, and waits until it has ended and the cluster is whole.
-func (c *crash) run(ctx context.Context, w way, hosts []*server, r *recovery) error {
+func (c *crash) run(ctx context.Context, w way, r *recovery) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := w.command(ctx, c)
@@ -155,12 +146,8 @@ func (c *crash) run(ctx context.Context, w way, hosts []*server, r *recovery) er
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	roots := []int{cmd.Process.Pid}
-	for _, h := range hosts {
-		roots = append(roots, h.cmd.Process.Pid)
-	}
 	ended, most, served := make(chan struct{}), make(chan peak, 1), make(chan error, 1)
-	go func() { most <- watchTrees(roots, ended) }()
+	go func() { most <- watchTree(cmd.Process.Pid, ended) }()
 	go func() {
 		var err error
 		r.serving, err = await(ctx, r.began, c.endpoints())

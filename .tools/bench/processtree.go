@@ -10,18 +10,15 @@ import (
 	"time"
 )
 
-// watchTrees looks at processes and all that they have started, members of etcd
-// excepted, until ended is closed, and gives the most memory that all of them had
-// at one moment.
-func watchTrees(roots []int, ended <-chan struct{}) peak {
+// watchTree looks at a process and all that it has started, members of etcd excepted,
+// until ended is closed, and gives the most memory that all of them had at one moment.
+func watchTree(root int, ended <-chan struct{}) peak {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	var most peak
 	for {
 		now := peak{}
-		for _, pid := range roots {
-			now.addTree(pid)
-		}
+		now.addTree(root)
 		most = peak{max(most.rss, now.rss), max(most.anon, now.anon)}
 		select {
 		case <-ended:

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -183,10 +181,10 @@ func TestRunningOn(t *testing.T) {
 }
 
 // The memory of processes is that of what they have started, too.
-func TestWatchTrees(t *testing.T) {
+func TestWatchTree(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
-	alone := watchTrees([]int{os.Getpid()}, ended)
+	alone := watchTree(os.Getpid(), ended)
 	if alone.rss <= 0 || alone.anon <= 0 || alone.anon > alone.rss {
 		t.Errorf("this process has %+v", alone)
 	}
@@ -198,7 +196,7 @@ func TestWatchTrees(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	child := watchTrees([]int{cmd.Process.Pid}, ended)
+	child := watchTree(cmd.Process.Pid, ended)
 	var tree peak
 	tree.addTree(os.Getpid())
 	if child.rss <= 0 || tree.rss <= child.rss {
@@ -208,39 +206,8 @@ func TestWatchTrees(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if gone := watchTrees([]int{cmd.Process.Pid}, ended); gone != (peak{}) {
+	if gone := watchTree(cmd.Process.Pid, ended); gone != (peak{}) {
 		t.Errorf("one that has ended has %+v", gone)
-	}
-}
-
-// A certificate is for both sides, and has its roles.
-func TestAuthority(t *testing.T) {
-	a, err := newAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, _, err := a.issue("m1", "requorum:copy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(text)
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: "127.0.0.1", KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
-			t.Error(err)
-		}
-	}
-	if !slices.Equal(cert.Subject.OrganizationalUnit, []string{"requorum:copy"}) {
-		t.Errorf("roles %v", cert.Subject.OrganizationalUnit)
 	}
 }
 

@@ -38,13 +38,13 @@ func (b *bench) byHand(name, script string) way {
 }
 
 // writeSettings writes etcd's of each host, as a unit has them.
-func writeSettings(_ context.Context, c *crash) ([]*server, error) {
+func writeSettings(c *crash) error {
 	for _, m := range c.members {
 		text := fmt.Sprintf("ETCD_NAME=%s\nETCD_LISTEN_CLIENT_URLS=%s\nETCD_ADVERTISE_CLIENT_URLS=%s\nETCD_LISTEN_PEER_URLS=%s\nETCD_INITIAL_ADVERTISE_PEER_URLS=%s\nETCD_QUOTA_BACKEND_BYTES=%d\nETCD_LOG_LEVEL=error\n",
 			m.name, m.clientURL, m.clientURL, m.peerURL, m.peerURL, int64(quota))
 		if err := os.WriteFile(m.dataDir+".env", []byte(text), 0o600); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return nil, nil
+	return nil
 }

@@ -38,18 +38,18 @@ func (b *bench) operator(ctx context.Context, env []string, program string, args
 }
 
 // writeCluster writes the operator's file: the hosts are all this machine.
-func writeCluster(_ context.Context, c *crash) ([]*server, error) {
+func writeCluster(c *crash) error {
 	var file strings.Builder
 	fmt.Fprintf(&file, "cluster: bench\ndefaults: {run: env, requorum: %q, kind: store}\nhosts:\n", c.bench.requorum())
 	for _, m := range c.members {
 		command, err := json.Marshal(append([]string{c.bench.etcd("etcd")}, m.args(initialCluster(c.members...))...)) // YAML reads it
 		if err != nil {
-			return nil, err
+			return err
 		}
 		fmt.Fprintf(&file, "  - {member: %s, peer-urls: [%q], client-urls: [%q], data-dir: %q, store: {command: %s}, state-dir: %q}\n",
 			m.name, m.peerURL, m.clientURL, m.dataDir, command, c.bench.path(operatorFolder, m.name+".state"))
 	}
-	return nil, os.WriteFile(c.bench.path(operatorFolder, clusterFile), []byte(file.String()), 0o600)
+	return os.WriteFile(c.bench.path(operatorFolder, clusterFile), []byte(file.String()), 0o600)
 }
 
 // readRescue reads the report of a recovery.
