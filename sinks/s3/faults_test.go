@@ -34,7 +34,7 @@ func TestPassingFaultsAreOvercome(t *testing.T) {
 		"ErrorOnPart":        {Match: sinktest.IsPart, Do: sinktest.Refuse(500, "InternalError")},
 		"PartCutMidway":      {Match: sinktest.IsPart, Do: sinktest.CutRequest(1 << 19)},
 		"PartFlipped":        {Match: sinktest.IsPart, Do: sinktest.FlipRequest(1 << 19)},
-		"PartAnswerLost":     {Match: sinktest.IsPart, Do: sinktest.LoseAnswer},
+		"PartAnswerLost":     {Match: sinktest.IsPart, Do: sinktest.Done(sinktest.Cut)},
 		"CompleteCut":        {Match: sinktest.IsComplete, Do: sinktest.CutRequest(10)},
 		"GetCut":             {Match: sinktest.IsGet("big"), Times: 3, Do: sinktest.CutResponse(1 << 20)},
 		"GetCutAtOnce":       {Match: sinktest.IsGet("big"), Skip: 1, Do: sinktest.CutResponse(0)},
@@ -78,7 +78,7 @@ func TestPromise1LastingFaultsLeaveNothing(t *testing.T) {
 		"Throttled":       {Match: sinktest.IsPart, Times: -1, Do: sinktest.Refuse(503, "SlowDown")},
 		"PartsCut":        {Match: sinktest.IsPart, Skip: 1, Times: -1, Do: sinktest.CutRequest(1 << 19)},
 		"PartsFlipped":    {Match: sinktest.IsPart, Times: -1, Do: sinktest.FlipRequest(9)},
-		"PartsLost":       {Match: sinktest.IsPart, Times: -1, Do: sinktest.LoseAnswer},
+		"PartsLost":       {Match: sinktest.IsPart, Times: -1, Do: sinktest.Done(sinktest.Cut)},
 		"CompleteRefused": {Match: sinktest.IsComplete, Times: -1, Do: sinktest.Refuse(500, "InternalError")},
 		"CompleteCut":     {Match: sinktest.IsComplete, Times: -1, Do: sinktest.CutRequest(10)},
 		"PutRefused":      {Match: sinktest.IsPut("object"), Times: -1, Do: sinktest.Refuse(500, "InternalError")},
@@ -115,7 +115,7 @@ func TestPromise1LostAnswerOfASuccess(t *testing.T) {
 	data := sinktest.Random(3, big)
 	for kind, size := range map[string]int{"Put": 1000, "Complete": big} {
 		for name, do := range map[string]sinktest.ProxyAction{
-			"Lost": sinktest.LoseAnswer, "Hangs": sinktest.HangAfter, "500": sinktest.RefuseAfter(500, "InternalError"), "503": sinktest.RefuseAfter(503, "SlowDown"),
+			"Lost": sinktest.Done(sinktest.Cut), "Hangs": sinktest.Done(sinktest.Hang), "500": sinktest.Done(sinktest.Refuse(500, "InternalError")), "503": sinktest.Done(sinktest.Refuse(503, "SlowDown")),
 		} {
 			for often, times := range map[string]int{"Once": 1, "Always": -1} {
 				t.Run(kind+name+often, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestPromise1LostAnswerOfALoser(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			direct := open(t, server, server.URL("plain", kind))
 			theirs := sinktest.Random(5, int64(size)) // of the same size
-			fault := sinktest.ProxyFault{Name: "answer lost", Match: sinktest.IsPut("object"), Times: -1, Do: sinktest.LoseAnswer}
+			fault := sinktest.ProxyFault{Name: "answer lost", Match: sinktest.IsPut("object"), Times: -1, Do: sinktest.Done(sinktest.Cut)}
 			if kind == "Complete" {
 				fault.Match = sinktest.IsComplete
 			}
@@ -187,7 +187,7 @@ func TestPromise1ServerKilledMidway(t *testing.T) {
 	t.Parallel()
 	server := versity(t)
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
-		Name: "kill", Match: sinktest.IsPart, Skip: 1, Do: sinktest.CutAnd(server.Kill),
+		Name: "kill", Match: sinktest.IsPart, Skip: 1, Do: sinktest.Before(sinktest.Cut, server.Kill),
 	})
 	s := proxied(t, server, proxy, "p", briefly)
 	w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
@@ -216,7 +216,7 @@ func TestReadOfAReplacedObject(t *testing.T) {
 	require.NoError(t, err)
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
 		Name: "replaced", Match: sinktest.IsGet("object"), Skip: 2,
-		Do: sinktest.After(func() {
+		Do: sinktest.Before(sinktest.Pass, func() {
 			if _, err := server.Client().PutObject(context.Background(), &awss3.PutObjectInput{
 				Bucket: aws.String("plain"), Key: aws.String("p/object"), Body: bytes.NewReader(sinktest.Random(8, big)),
 			}); err != nil {

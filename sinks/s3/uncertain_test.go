@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httputil"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,11 +20,8 @@ import (
 func then(match func(*http.Request) bool, do sinktest.ProxyAction) []sinktest.ProxyFault {
 	var gone atomic.Bool
 	return []sinktest.ProxyFault{
-		{Name: "first", Match: match, Do: func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-			gone.Store(true)
-			do(w, r, server)
-		}},
-		{Name: "unreachable", Match: func(*http.Request) bool { return gone.Load() }, Times: -1, Do: sinktest.CutAnd(func() {})},
+		{Name: "first", Match: match, Do: sinktest.Before(do, func() { gone.Store(true) })},
+		{Name: "unreachable", Match: func(*http.Request) bool { return gone.Load() }, Times: -1, Do: sinktest.Cut},
 	}
 }
 
@@ -36,23 +32,22 @@ func TestPromise1Uncertain(t *testing.T) {
 	t.Parallel()
 	server := versity(t)
 	data := sinktest.Random(1, big)
-	pass := sinktest.After(func() {})
 	for name, test := range map[string]struct {
 		size   int
 		faults []sinktest.ProxyFault
 	}{
-		"PutLost":          {1000, then(sinktest.IsPut("object"), sinktest.LoseAnswer)},
-		"Put500":           {1000, then(sinktest.IsPut("object"), sinktest.RefuseAfter(500, "InternalError"))},
-		"PutAccepted":      {1000, then(sinktest.IsPut("object"), pass)},
-		"CompleteLost":     {big, then(sinktest.IsComplete, sinktest.LoseAnswer)},
-		"CompleteAccepted": {big, then(sinktest.IsComplete, pass)},
+		"PutLost":          {1000, then(sinktest.IsPut("object"), sinktest.Done(sinktest.Cut))},
+		"Put500":           {1000, then(sinktest.IsPut("object"), sinktest.Done(sinktest.Refuse(500, "InternalError")))},
+		"PutAccepted":      {1000, then(sinktest.IsPut("object"), sinktest.Pass)},
+		"CompleteLost":     {big, then(sinktest.IsComplete, sinktest.Done(sinktest.Cut))},
+		"CompleteAccepted": {big, then(sinktest.IsComplete, sinktest.Pass)},
 		// The second attempt hears that the name is taken: by the first one.
 		"PutLostThen412": {1000, []sinktest.ProxyFault{
-			{Name: "first", Match: sinktest.IsPut("object"), Do: sinktest.LoseAnswer},
+			{Name: "first", Match: sinktest.IsPut("object"), Do: sinktest.Done(sinktest.Cut)},
 			{Name: "look", Match: sinktest.IsHead("object"), Times: -1, Do: sinktest.Refuse(503, "SlowDown")},
 		}},
 		"PutLostThen403": {1000, []sinktest.ProxyFault{
-			{Name: "first", Match: sinktest.IsPut("object"), Do: sinktest.LoseAnswer},
+			{Name: "first", Match: sinktest.IsPut("object"), Do: sinktest.Done(sinktest.Cut)},
 			{Name: "expired", Match: sinktest.IsPut("object"), Do: sinktest.Refuse(403, "AccessDenied")},
 			{Name: "look", Match: sinktest.IsHead("object"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")},
 		}},

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -207,24 +206,11 @@ func IsList(r *http.Request) bool { return r.URL.Query().Get("list-type") == "2"
 func Refuse(status int, code string) ProxyAction {
 	return func(w http.ResponseWriter, r *http.Request, _ *httputil.ReverseProxy) {
 		io.Copy(io.Discard, r.Body)
-		refuse(w, r, status, code)
-	}
-}
-
-// Skew answers RequestTimeTooSkewed with a Date that is off by d.
-func Skew(d time.Duration) ProxyAction {
-	return func(w http.ResponseWriter, r *http.Request, _ *httputil.ReverseProxy) {
-		io.Copy(io.Discard, r.Body)
-		w.Header().Set("Date", time.Now().Add(d).UTC().Format(http.TimeFormat))
-		refuse(w, r, http.StatusForbidden, "RequestTimeTooSkewed")
-	}
-}
-
-func refuse(w http.ResponseWriter, r *http.Request, status int, code string) {
-	w.Header().Set("Content-Type", "application/xml")
-	w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>injected</Message><RequestId>1</RequestId></Error>`, code)
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(status)
+		if r.Method != http.MethodHead {
+			fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>injected</Message><RequestId>1</RequestId></Error>`, code)
+		}
 	}
 }
 
@@ -247,18 +233,13 @@ func CutResponse(n int64) ProxyAction {
 	}
 }
 
-// LoseAnswer lets the server do the work and breaks the connection instead of
-// answering.
-func LoseAnswer(_ http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-	server.ServeHTTP(httptest.NewRecorder(), r)
-	panic(http.ErrAbortHandler)
+// Pass hands the request on unharmed.
+func Pass(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+	server.ServeHTTP(w, r)
 }
 
-// HangAfter lets the server do the work, and then says nothing until the client
-// goes away.
-func HangAfter(_ http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-	server.ServeHTTP(httptest.NewRecorder(), r)
-	<-r.Context().Done()
+// Cut breaks the connection before the server hears of the request.
+func Cut(http.ResponseWriter, *http.Request, *httputil.ReverseProxy) {
 	panic(http.ErrAbortHandler)
 }
 
@@ -269,28 +250,20 @@ func Hang(_ http.ResponseWriter, r *http.Request, _ *httputil.ReverseProxy) {
 	panic(http.ErrAbortHandler)
 }
 
-// RefuseAfter lets the server do the work and answers with an error.
-func RefuseAfter(status int, code string) ProxyAction {
+// Before runs also first: a test's hook at a moment it cannot time otherwise.
+func Before(then ProxyAction, also func()) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+		also()
+		then(w, r, server)
+	}
+}
+
+// Done lets the server do the work, and has something else for its answer: Done(Cut)
+// loses it.
+func Done(then ProxyAction) ProxyAction {
 	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
 		server.ServeHTTP(httptest.NewRecorder(), r)
-		refuse(w, r, status, code)
-	}
-}
-
-// CutAnd breaks the connection before the server hears of the request, and
-// runs also first: a test's hook at a moment it cannot time otherwise.
-func CutAnd(also func()) ProxyAction {
-	return func(http.ResponseWriter, *http.Request, *httputil.ReverseProxy) {
-		also()
-		panic(http.ErrAbortHandler)
-	}
-}
-
-// After runs also before the request is handed on unharmed.
-func After(also func()) ProxyAction {
-	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
-		also()
-		server.ServeHTTP(w, r)
+		then(w, r, server)
 	}
 }
 
@@ -352,14 +325,4 @@ func (f *flipper) Read(p []byte) (int, error) {
 	}
 	f.at -= int64(n)
 	return n, err
-}
-
-// WithoutHeaders drops headers of the answer: a server that does not say what it did, or
-// did not do it.
-func WithoutHeaders(names ...string) ProxyAction {
-	return Answer(func(resp *http.Response) {
-		for _, name := range names {
-			resp.Header.Del(name)
-		}
-	})
 }

@@ -84,7 +84,7 @@ func TestBackupS3Trouble(t *testing.T) {
 	}{
 		{"throttled always from the second part on", sinktest.ProxyFault{Match: upload, Skip: 1, Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "SlowDown"},
 		{"cut twice midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: 2, Do: sinktest.CutRequest(1 << 20)}, exitOK, ""},
-		{"the answer to the completion is lost", sinktest.ProxyFault{Match: sinktest.IsComplete, Do: sinktest.LoseAnswer}, exitOK, ""},
+		{"the answer to the completion is lost", sinktest.ProxyFault{Match: sinktest.IsComplete, Do: sinktest.Done(sinktest.Cut)}, exitOK, ""},
 		{"the manifest is refused", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed, "manifest"},
 		{"the reading back is cut once", sinktest.ProxyFault{Match: sinktest.IsGet("snapshot.zst"), Do: sinktest.CutResponse(10)}, exitOK, ""},
 		{"throttled always", sinktest.ProxyFault{Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "SlowDown"},
@@ -94,12 +94,12 @@ func TestBackupS3Trouble(t *testing.T) {
 		{"cut always midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: -1, Do: sinktest.CutRequest(1 << 20)}, exitFailed, ""},
 		{"errors of the server midway", sinktest.ProxyFault{Match: upload, Times: 2, Do: sinktest.Refuse(500, "InternalError")}, exitOK, ""},
 		{"a bit flips on the way once", sinktest.ProxyFault{Match: upload, Do: sinktest.FlipRequest(1000)}, exitOK, ""},
-		{"the answer to the start of the upload is lost", sinktest.ProxyFault{Match: sinktest.IsStart, Do: sinktest.LoseAnswer}, exitOK, ""},
+		{"the answer to the start of the upload is lost", sinktest.ProxyFault{Match: sinktest.IsStart, Do: sinktest.Done(sinktest.Cut)}, exitOK, ""},
 		{"the completion is refused", sinktest.ProxyFault{Match: sinktest.IsComplete, Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "SlowDown"},
-		{"the completion is an error and has happened", sinktest.ProxyFault{Match: sinktest.IsComplete, Do: sinktest.RefuseAfter(500, "InternalError")}, exitOK, ""},
+		{"the completion is an error and has happened", sinktest.ProxyFault{Match: sinktest.IsComplete, Do: sinktest.Done(sinktest.Refuse(500, "InternalError"))}, exitOK, ""},
 		{"the manifest is throttled always", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "manifest"},
 		{"the manifest is throttled twice", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: 2, Do: sinktest.Refuse(503, "SlowDown")}, exitOK, ""},
-		{"the answer to the manifest is lost", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Do: sinktest.LoseAnswer}, exitOK, ""},
+		{"the answer to the manifest is lost", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Do: sinktest.Done(sinktest.Cut)}, exitOK, ""},
 		{"the reading back is refused", sinktest.ProxyFault{Match: sinktest.IsGet("snapshot.zst"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed, "read the stored snapshot back"},
 	}
 	for _, c := range cases[:storetest.Amount(5, len(cases), len(cases))] {
