@@ -286,23 +286,12 @@ func (m *mixed) grow() (number int, id uint64) {
 func (m *mixed) shrink(number int, id uint64) {
 	storetest.Reconfigure(m.t, func(ctx context.Context) error { _, err := m.client.MemberRemove(ctx, id); return err }, rpctypes.ErrMemberNotFound)
 	m.cluster.Kill(number)
-	m.eventually(func(ctx context.Context) error { _, err := m.client.Get(ctx, "x"); return err })
-}
-
-// eventually tries again what a member refuses that has just started.
-func (m *mixed) eventually(f func(context.Context) error) {
-	m.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	storetest.Eventually(m.t, "the other one leads", func() error {
 		ctx, cancel := context.WithTimeout(m.t.Context(), 5*time.Second)
-		err := f(ctx)
-		cancel()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			m.t.Fatal(err)
-		}
-	}
+		defer cancel()
+		_, err := m.client.Get(ctx, "x")
+		return err
+	})
 }
 
 // fullSnapshot streams a member's database to a file, without the SHA-256 that

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,7 +47,12 @@ func TestPromise1EqualsMembers(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(db, data, 0o600))
 				c.Restart(t, 0)
-				second.eventually(func(ctx context.Context) error { _, err := client.Put(ctx, "goes", "on"); return err })
+				storetest.Eventually(t, "it goes on", func() error {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					_, err := client.Put(ctx, "goes", "on")
+					return err
+				})
 				(&mixed{t, c, client, "second/"}).keys()
 				_, err = client.AuthEnable(t.Context())
 				second.must(err)
