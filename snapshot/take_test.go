@@ -130,9 +130,18 @@ func TestPromise1OneRepositoryFails(t *testing.T) {
 func TestPromise1StoreThatAlters(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
-	faulty := sinktest.NewFaulty(d, sinktest.FlipWrite(1, 40).Of("snapshot.zst"))
-	_, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{faulty}, ReadBack: true})
-	faulty.AllFired(t)
+	_, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ReadBack: true, Progress: func(p snapshot.Progress) {
+		if p.Phase != "check" {
+			return
+		}
+		found, err := filepath.Glob(filepath.Join(strings.TrimPrefix(d.String(), "file://"), "*", "full", "*", "snapshot.zst"))
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		data, err := os.ReadFile(found[0])
+		require.NoError(t, err)
+		data[40] ^= 1
+		require.NoError(t, errors.Join(os.Chmod(found[0], 0o600), os.WriteFile(found[0], data, 0o600)))
+	}})
 	var damaged *snapshot.DamagedError
 	if !errors.As(err, &damaged) {
 		t.Fatalf("got %v, want a *DamagedError", err)

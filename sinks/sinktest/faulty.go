@@ -1,7 +1,6 @@
 package sinktest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +34,7 @@ const (
 )
 
 // Fault is one line of a script: what goes wrong, and when. Calls are counted
-// from 1, and only those that match; for CutRead and FlipWrite whole readers
-// and writers are.
+// from 1, and only those that match; for CutRead whole readers are.
 type Fault struct {
 	op     Op
 	kind   kind
@@ -55,7 +53,6 @@ const (
 	loses  kind = "is done and its answer lost"
 	delays kind = "is delayed"
 	cuts   kind = "is cut"
-	flips  kind = "has a bit changed"
 )
 
 // Fail makes the nth call return err instead of being made.
@@ -80,12 +77,6 @@ func CutList(nth int, after int64, err error) Fault {
 	return Fault{op: List, kind: cuts, nth: nth, at: after, err: err}
 }
 
-// FlipWrite changes one bit of the byte at offset on its way into
-// the nth object.
-func FlipWrite(nth int, offset int64) Fault {
-	return Fault{op: Write, kind: flips, nth: nth, at: offset}
-}
-
 // Of restricts the fault to names that contain part.
 func (f Fault) Of(part string) Fault { f.name = part; return f }
 
@@ -98,7 +89,7 @@ func (f Fault) String() string {
 	if f.name != "" {
 		text += fmt.Sprintf(", of names with %q", f.name)
 	}
-	if f.kind == cuts || f.kind == flips {
+	if f.kind == cuts {
 		text += fmt.Sprintf(", at %d", f.at)
 	}
 	return text
@@ -191,7 +182,7 @@ func call[T any](ctx context.Context, f *Faulty, op Op, name string, do func() (
 	f.mu.Lock()
 	f.calls[op]++
 	for _, a := range f.script {
-		if !a.matches(op, name) || a.kind == cuts || a.kind == flips {
+		if !a.matches(op, name) || a.kind == cuts {
 			continue
 		}
 		if a.seen++; a.seen < a.nth || a.seen > a.nth && !a.always {
@@ -225,14 +216,13 @@ func call[T any](ctx context.Context, f *Faulty, op Op, name string, do func() (
 	return value, err
 }
 
-// arm counts one reader, writer or iteration, and returns the cuts and flips that are
-// meant for it.
+// arm counts one reader or iteration, and returns the cuts that are meant for it.
 func (f *Faulty) arm(op Op, name string) []*armed {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var mine []*armed
 	for _, a := range f.script {
-		if !a.matches(op, name) || a.kind != cuts && a.kind != flips {
+		if !a.matches(op, name) || a.kind != cuts {
 			continue
 		}
 		if a.seen++; a.seen == a.nth || a.seen > a.nth && a.always {
@@ -255,7 +245,7 @@ func (f *Faulty) Create(ctx context.Context, name string, opts sinks.CreateOptio
 		if err != nil {
 			return nil, err
 		}
-		return &faultyWriter{Writer: w, ctx: ctx, sink: f, name: name, mine: f.arm(Write, name)}, nil
+		return &faultyWriter{Writer: w, ctx: ctx, sink: f, name: name}, nil
 	})
 }
 
@@ -311,31 +301,13 @@ func (f *Faulty) Delete(ctx context.Context, name string) error {
 
 type faultyWriter struct {
 	sinks.Writer
-	ctx    context.Context
-	sink   *Faulty
-	name   string
-	offset int64
-	mine   []*armed
+	ctx  context.Context
+	sink *Faulty
+	name string
 }
 
 func (w *faultyWriter) Write(p []byte) (int, error) {
-	n, err := call(w.ctx, w.sink, Write, w.name, func() (int, error) {
-		return w.Writer.Write(w.flip(p))
-	})
-	w.offset += int64(n)
-	return n, err
-}
-
-// flip leaves the caller's bytes as they are: a Writer must not change them.
-func (w *faultyWriter) flip(p []byte) []byte {
-	for _, a := range w.mine {
-		if i := a.at - w.offset; i >= 0 && i < int64(len(p)) {
-			p = bytes.Clone(p)
-			p[i] ^= 1
-			w.sink.strike(a)
-		}
-	}
-	return p
+	return call(w.ctx, w.sink, Write, w.name, func() (int, error) { return w.Writer.Write(p) })
 }
 
 // Commit aborts where the script lets it fail.
@@ -368,14 +340,11 @@ type faultyReader struct {
 func (r *faultyReader) Read(p []byte) (int, error) {
 	for _, a := range r.mine {
 		left := r.start + a.at - r.offset
-		switch {
-		case a.kind != cuts:
-		case left <= 0:
+		if left <= 0 {
 			r.sink.strike(a)
 			return 0, fmt.Errorf("read %s in %s at %d: %w", r.name, r.sink, r.offset, a.failure())
-		default:
-			p = p[:min(int64(len(p)), left)]
 		}
+		p = p[:min(int64(len(p)), left)]
 	}
 	n, err := call(r.ctx, r.sink, Read, r.name, func() (int, error) { return r.ReadCloser.Read(p) })
 	r.offset += int64(n)
