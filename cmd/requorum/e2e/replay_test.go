@@ -154,51 +154,29 @@ func expectBranch(t *testing.T, dir string, r restoreReport) {
 	}
 }
 
-// TestPromise2DataDirOnly restores from nothing but the data directory of a member that
-// was killed right after its last acknowledgement: promise 2.
-func TestPromise2DataDirOnly(t *testing.T) {
-	t.Parallel()
-	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
-	u := newUser(t)
-	putMany(t, c.Client(t), 500)
-	args := []string{
-		"restore", "--output", "json", "--from-data-dir", c.Member(0).DataDir,
-		"--initial-cluster", storetest.InitialCluster(t, names(3)...), "--data-dir", dataDirs(u.Path("data")),
-	}
-	if e := u.Run(t, args...); e.Code != exitFailed || !strings.Contains(e.Stderr, "is in use") {
-		t.Errorf("a running member: %s", e)
-	}
-	last, err := c.Client(t).Put(t.Context(), "/last", "acknowledged")
-	require.NoError(t, err)
-	c.Kill(0)
-	r := decode[restoreReport](t, u.Must(t, exitOK, args...))
-	if r.Restore.RevisionBefore != last.Header.Revision {
-		t.Errorf("restored revision %d, acknowledged was %d", r.Restore.RevisionBefore, last.Header.Revision)
-	}
-	restored := startRestored(t, "3.7", r)
-	got, err := restored.Client(t).Get(t.Context(), "/last")
-	if err != nil || len(got.Kvs) != 1 {
-		t.Errorf("/last is %v, %v", got, err)
-	}
-	expectEqual(t, t.Context(), restored)
-}
-
 // Promise 1: a restore that replays, killed when it has put all members in place and
-// blocks them still, is completed by the same command. Another request is refused.
-func TestPromise1KilledAfterTheReplay(t *testing.T) {
+// blocks them still, is completed by the same command. Another request is refused. Promise
+// 2: it has nothing but the data directory of a member that was killed right after its last
+// acknowledgement, and what it builds serves that.
+func TestPromise1And2KilledAfterTheReplay(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	u := newUser(t)
 	client := c.Client(t)
-	for i := range 20 {
-		_, err := client.Put(t.Context(), fmt.Sprintf("/key/%02d", i), "x")
-		require.NoError(t, err)
-	}
-	c.StopAll()
 	args := []string{
 		"restore", "--output", "json", "--from-data-dir", c.Member(0).DataDir,
 		"--initial-cluster", storetest.InitialCluster(t, names(3)...),
 	}
+	if e := u.Run(t, append(slices.Clone(args), "--data-dir", dataDirs(u.Path("none")))...); e.Code != exitFailed || !strings.Contains(e.Stderr, "is in use") {
+		t.Errorf("a running member: %s", e)
+	}
+	var acked int64
+	for i := range 500 {
+		put, err := client.Put(t.Context(), fmt.Sprintf("/key/%03d", i), "x")
+		require.NoError(t, err)
+		acked = put.Header.Revision
+	}
+	c.Kill(0)
 	for round := range 30 {
 		dir := u.Path(fmt.Sprint("data", round))
 		same := append(slices.Clone(args), "--data-dir", dataDirs(dir))
@@ -228,6 +206,12 @@ func TestPromise1KilledAfterTheReplay(t *testing.T) {
 		for _, m := range r.Restore.Members {
 			require.NoError(t, restore.CheckStartable(m.DataDir, m.WALDir))
 		}
+		require.Equal(t, acked, r.Restore.RevisionBefore)
+		restored := startRestored(t, "3.7", r)
+		got, err := restored.Client(t).Get(t.Context(), "/key/499")
+		require.NoError(t, err)
+		require.Len(t, got.Kvs, 1)
+		expectEqual(t, t.Context(), restored)
 		return
 	}
 	t.Fatal("no run was killed while its members were blocked")
