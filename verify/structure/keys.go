@@ -359,57 +359,36 @@ type keyValue struct {
 func parseKeyValue(b []byte, newer bool) (kv keyValue, err error) {
 	last := protowire.Number(0)
 	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
+		f, n := boltfile.ConsumeField(b)
+		kind := protowire.VarintType
+		if f.Number == 1 || f.Number == 5 {
+			kind = protowire.BytesType
+		}
+		switch {
+		case n < 0:
 			return kv, protowire.ParseError(n)
+		case f.Number <= last:
+			return kv, fmt.Errorf("field %d comes after field %d", f.Number, last)
+		case f.Number > 6 && !newer:
+			return kv, fmt.Errorf("unknown field %d", f.Number)
+		case f.Number <= 6 && f.Kind != kind:
+			return kv, fmt.Errorf("field %d has the type %d", f.Number, f.Kind)
 		}
-		b = b[n:]
-		if number <= last {
-			return kv, fmt.Errorf("field %d comes after field %d", number, last)
-		}
-		last = number
-		to := &kv.create
-		switch number {
-		case 1, 5:
-			var bytes []byte
-			if kind != protowire.BytesType {
-				return kv, fmt.Errorf("field %d has the type %d", number, kind)
-			}
-			if bytes, n = protowire.ConsumeBytes(b); n < 0 {
-				return kv, protowire.ParseError(n)
-			}
-			if number == 1 {
-				kv.key = bytes
-			} else {
-				kv.hasValue = true
-			}
-			b = b[n:]
-			continue
+		switch f.Number {
+		case 1:
+			kv.key = f.Bytes
 		case 2:
+			kv.create = int64(f.Varint)
 		case 3:
-			to = &kv.mod
+			kv.mod = int64(f.Varint)
 		case 4:
-			to = &kv.version
+			kv.version = int64(f.Varint)
+		case 5:
+			kv.hasValue = true
 		case 6:
-			to = &kv.leaseID
-		default:
-			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-				return kv, protowire.ParseError(n)
-			}
-			if !newer {
-				return kv, fmt.Errorf("unknown field %d", number)
-			}
-			b = b[n:]
-			continue
+			kv.leaseID = int64(f.Varint)
 		}
-		if kind != protowire.VarintType {
-			return kv, fmt.Errorf("field %d has the type %d", number, kind)
-		}
-		v, n := protowire.ConsumeVarint(b)
-		if n < 0 {
-			return kv, protowire.ParseError(n)
-		}
-		*to, b = int64(v), b[n:]
+		last, b = f.Number, b[n:]
 	}
 	return kv, nil
 }
