@@ -46,7 +46,6 @@ package boltfile
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -133,22 +132,17 @@ func (f *File) page(id uint64) (*Page, error) {
 	offset := int64(id) * int64(f.meta.PageSize)
 	fault := func(err error) (*Page, error) { return nil, &PageError{id, offset, err} }
 	b := make([]byte, f.meta.PageSize)
-	if err := f.read(b, offset); err != nil {
+	if err := ReadFull(f.r, b, offset); err != nil {
 		return nil, err
 	}
-	if found := binary.LittleEndian.Uint64(b); found != id {
-		return fault(fmt.Errorf("it says that it is page %d", found))
+	size, err := f.meta.Extent(id, b)
+	if err != nil {
+		return fault(err)
 	}
-	if more := uint64(binary.LittleEndian.Uint32(b[12:])); more > 0 {
-		switch {
-		case more >= f.meta.Pages-id:
-			return fault(fmt.Errorf("it extends over %d more pages, beyond the end", more))
-		case (more+1)*uint64(f.meta.PageSize) > MaxPageSize:
-			return fault(fmt.Errorf("it extends over %d more pages, which is more than %d bytes", more, MaxPageSize))
-		}
-		longer := make([]byte, (more+1)*uint64(f.meta.PageSize))
-		copy(longer, b)
-		if err := f.read(longer[len(b):], offset+int64(len(b))); err != nil {
+	if size > len(b) {
+		longer := make([]byte, size)
+		n := copy(longer, b)
+		if err := ReadFull(f.r, longer[n:], offset+int64(n)); err != nil {
 			return nil, err
 		}
 		b = longer
@@ -164,8 +158,10 @@ func (f *File) page(id uint64) (*Page, error) {
 	return p, nil
 }
 
-func (f *File) read(b []byte, offset int64) error {
-	n, err := f.r.ReadAt(b, offset)
+// ReadFull fills b. Its errors are the place's, not the database's: whoever calls it has
+// made sure that the bytes are within the size.
+func ReadFull(r io.ReaderAt, b []byte, offset int64) error {
+	n, err := r.ReadAt(b, offset)
 	if n == len(b) {
 		return nil
 	}

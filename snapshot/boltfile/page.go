@@ -250,6 +250,22 @@ func ParseHeader(b []byte) Header {
 	return Header{le.Uint64(b), le.Uint16(b[8:]), int(le.Uint16(b[10:])), uint64(le.Uint32(b[12:]))}
 }
 
+// Extent is how many bytes the page of a number takes with all that it extends over, by
+// the header that it starts with.
+func (m Meta) Extent(id uint64, header []byte) (bytes int, err error) {
+	h := ParseHeader(header)
+	size := (h.More + 1) * uint64(m.PageSize)
+	switch {
+	case h.ID != id:
+		return 0, fmt.Errorf("it says that it is page %d", h.ID)
+	case h.More >= m.Pages-id:
+		return 0, fmt.Errorf("it extends over %d more pages, beyond the end", h.More)
+	case size > MaxPageSize:
+		return 0, fmt.Errorf("it extends over %d more pages, which is more than %d bytes", h.More, MaxPageSize)
+	}
+	return int(size), nil
+}
+
 // ParsePage checks that b, a page with all that it extends over, is a branch or
 // leaf page as bbolt writes them: its elements in order, one right behind the
 // other, none without a key.

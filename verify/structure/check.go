@@ -225,7 +225,7 @@ func (c *check) checkMetaPages() error {
 	b := make([]byte, min(c.meta.PageSize, 4096))
 	for id := range uint64(2) {
 		c.used.set(id)
-		if err := c.src.readAt(b, int64(id)*int64(c.meta.PageSize)); err != nil {
+		if err := boltfile.ReadFull(c.src, b, int64(id)*int64(c.meta.PageSize)); err != nil {
 			return err
 		}
 		m, err := boltfile.ParseMeta(b, id)
@@ -292,24 +292,7 @@ type source struct {
 	extended atomic.Int64
 }
 
-// readAt fills b. Its errors are the place's, not the database's: whoever calls
-// it has made sure that the bytes are within the size.
-func (s *source) readAt(b []byte, at int64) error {
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
-	}
-	n, err := s.r.ReadAt(b, at)
-	s.read.Add(int64(n))
-	if n == len(b) {
-		return nil
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf("read the database at byte %d: %w", at, err)
-}
-
-// ReadAt is for readers of single pages.
+// ReadAt reads unless the context has ended.
 func (s *source) ReadAt(b []byte, at int64) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, context.Cause(s.ctx)

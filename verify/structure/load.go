@@ -80,32 +80,25 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 	for i, id := range ids {
 		r := l.runOf(id)
 		b := r.bytes[(id-r.first)*uint64(l.meta.PageSize):]
-		h := boltfile.ParseHeader(b)
-		size := (h.More + 1) * uint64(l.meta.PageSize)
+		size, err := l.meta.Extent(id, b)
+		if err == nil && size > l.meta.PageSize && !l.afford(size) {
+			err = fmt.Errorf("it extends over %d more pages, and such pages have more bytes together than the database: they lie on one another", size/l.meta.PageSize-1)
+		}
 		switch {
-		case h.ID != id:
-			all = append(all, loaded{id: id, err: fmt.Errorf("it says that it is page %d", h.ID)})
+		case err != nil:
+			all = append(all, loaded{id: id, err: err})
 			continue
-		case h.More >= l.meta.Pages-id:
-			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, beyond the end", h.More)})
-			continue
-		case size > boltfile.MaxPageSize:
-			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, which is more than %d bytes", h.More, boltfile.MaxPageSize)})
-			continue
-		case h.More > 0 && !l.afford(size):
-			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, and such pages have more bytes together than the database: they lie on one another", h.More)})
-			continue
-		case size <= uint64(len(b)):
+		case size <= len(b):
 			all = append(all, loaded{id: id, bytes: b[:size:size]})
 			continue
 		}
-		if extra += int(size); extra > loadBudget && i > 0 {
+		if extra += size; extra > loadBudget && i > 0 {
 			l.src.extended.Add(-int64(size)) // it is for the next time
 			return all, nil
 		}
-		longer := l.room(extra, int(size))
+		longer := l.room(extra, size)
 		n := copy(longer, b)
-		if err := l.src.readAt(longer[n:], int64(id)*int64(l.meta.PageSize)+int64(n)); err != nil {
+		if err := boltfile.ReadFull(l.src, longer[n:], int64(id)*int64(l.meta.PageSize)+int64(n)); err != nil {
 			return nil, err
 		}
 		all = append(all, loaded{id: id, bytes: longer})
@@ -116,7 +109,7 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 // afford reports whether another page of that size can be one of the database's. Who
 // made a database up may let each of its pages extend over the same others:
 // reading them would never end.
-func (l *loader) afford(size uint64) bool {
+func (l *loader) afford(size int) bool {
 	// Each page is loaded once, and once more as the root or to learn the height.
 	return uint64(l.src.extended.Add(int64(size))) <= 2*l.meta.Pages*uint64(l.meta.PageSize)
 }
@@ -175,7 +168,7 @@ func (l *loader) readRuns(size int) error {
 		r := &l.runs[i]
 		n := r.pages * uint64(l.meta.PageSize)
 		r.bytes, rest = rest[:n:n], rest[n:]
-		if err := l.src.readAt(r.bytes, int64(r.first)*int64(l.meta.PageSize)); err != nil {
+		if err := boltfile.ReadFull(l.src, r.bytes, int64(r.first)*int64(l.meta.PageSize)); err != nil {
 			return err
 		}
 	}
