@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 
-	"filippo.io/age"
 	"github.com/dustin/go-humanize"
 
 	"github.com/requorum/requorum/schedule/config"
@@ -18,7 +17,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify"
-	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
 )
@@ -118,16 +116,12 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 	if err != nil {
 		return nil, fmt.Errorf("the verdict could not be written: %w", err)
 	}
-	early, err := tooEarly(ctx, repo, r, identities)
-	if err != nil {
-		return nil, err
-	}
-	return answerOf(v, r, sequence, early), nil
+	return answerOf(v, r, sequence), nil
 }
 
-// answerOf is what a report comes to; early are the checks that have nothing to
-// compare with yet.
-func answerOf(v *verifyRequest, r *report.Report, sequence uint64, early map[string]bool) *verifyAnswer {
+// answerOf is what a report comes to. A replay that has nothing to begin from yet is no
+// failure of the job; damage of a log that should lead there is a finding.
+func answerOf(v *verifyRequest, r *report.Report, sequence uint64) *verifyAnswer {
 	answer := &verifyAnswer{Of: "backup " + v.Backup, Result: job.Result{Verdict: sequence}}
 	switch v.Backup {
 	case verify.Latest:
@@ -143,7 +137,7 @@ func answerOf(v *verifyRequest, r *report.Report, sequence uint64, early map[str
 		}
 		switch {
 		case c.Status != report.Unchecked:
-		case c.Level == report.Replay && (c.NotYet || early[c.Object]):
+		case c.NotYet || c.NoBase:
 			rest = fmt.Sprintf("; of %s the level %s has to wait: %s: %s", c.Object, c.Level, nothingYet, report.Printable(c.Reason))
 		case answer.Unchecked == "":
 			answer.Unchecked = c.Object + ": " + report.Printable(c.Reason)
@@ -154,36 +148,6 @@ func answerOf(v *verifyRequest, r *report.Report, sequence uint64, early map[str
 		answer.Text = fmt.Sprintf("%s was verified: %s read%s", answer.Of, humanize.IBytes(uint64(answer.Bytes)), rest)
 	}
 	return answer
-}
-
-// tooEarly are the objects of checks by a replay that could not be done since there
-// is nothing yet to begin from: of the first full snapshot of a timeline, or the
-// first behind a gap. The next one can be proved from it. Damage of a log that
-// should lead there is a finding, and not among them.
-func tooEarly(ctx context.Context, repo *repository.Repository, r *report.Report, identities []age.Identity) (map[string]bool, error) {
-	early := map[string]bool{}
-	var catalog *snapshot.Catalog
-	for _, c := range r.Checks {
-		if c.Status != report.Unchecked || c.Level != report.Replay {
-			continue
-		}
-		if catalog == nil {
-			var err error
-			if catalog, err = snapshot.ReadCatalog(ctx, repo); err != nil {
-				return nil, err
-			}
-		}
-		i := slices.IndexFunc(catalog.Manifests, func(m *snapshot.Manifest) bool { return replaying.ObjectOf(m) == c.Object })
-		if i < 0 {
-			continue
-		}
-		has, err := replaying.HasBase(ctx, repo, catalog, catalog.Manifests[i], identities...)
-		if err != nil {
-			return nil, err
-		}
-		early[c.Object] = !has
-	}
-	return early, nil
 }
 
 // wasPruned says that a record says so of a backup.

@@ -101,20 +101,22 @@ func TestAnswerOf(t *testing.T) {
 		}
 		return c
 	}
-	early := map[string]bool{"t/full/a": true}
 	r := &report.Report{Checks: []report.Check{
 		check(report.Checksum, "t/full/a", report.Passed, ""), check(report.Replay, "t/full/a", report.Unchecked, "the first\none"),
 	}}
-	a := answerOf(&verifyRequest{Backup: verify.Latest, Level: report.Replay}, r, 7, early)
+	r.Checks[1].NoBase = true
+	a := answerOf(&verifyRequest{Backup: verify.Latest, Level: report.Replay}, r, 7)
 	if a.Damaged != "" || a.Unchecked != "" || a.Verdict != 7 || a.Bytes != 2<<20 || !strings.Contains(a.Text, nothingYet) || strings.Contains(a.Text, "\n") || strings.Contains(a.Text, "passed the level replay") {
 		t.Errorf("too early: %+v", a)
 	}
-	a = answerOf(&verifyRequest{Backup: "b", Level: report.Replay}, r, 7, nil)
+	r.Checks[1].NoBase = false
+	a = answerOf(&verifyRequest{Backup: "b", Level: report.Replay}, r, 7)
 	if a.Unchecked != `t/full/a: the first\none` || a.Of != "backup b" {
 		t.Errorf("unchecked: %+v", a)
 	}
 	r.Checks = append(r.Checks, check(report.Structure, "t/full/b", report.Damaged, "bad"), check(report.Structure, "t/full/c", report.Damaged, "worse"))
-	a = answerOf(&verifyRequest{Backup: verify.All, Level: report.Replay}, r, 7, early)
+	r.Checks[1].NoBase = true
+	a = answerOf(&verifyRequest{Backup: verify.All, Level: report.Replay}, r, 7)
 	if a.Damaged != "t/full/b: bad" || a.Unchecked != "" || a.Of != "the repository" {
 		t.Errorf("damaged: %+v", a)
 	}

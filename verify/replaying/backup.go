@@ -24,11 +24,12 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 	if err != nil {
 		return err
 	}
+	candidates := bases(h, c, m)
+	k.NoBase = len(candidates) == 0
 	if m.Facts.RaftTerm == 0 {
 		return unchecked("etcd 3.4 wrote the snapshot: a replay begins with etcd 3.5, and the level structure is the last that proves it")
 	}
-	candidates := bases(h, c, m)
-	if len(candidates) == 0 {
+	if k.NoBase {
 		return noBase(ctx, h, c, m, k.o)
 	}
 	own := Database{"backup " + m.ID, k.o.Unpacked[m.ID]}

@@ -159,14 +159,20 @@ func TestSameIndex(t *testing.T) {
 	}
 }
 
-// Whether there is anything to begin from is known without reading an entry.
-func TestHasBase(t *testing.T) {
+// A check says whether there was anything to begin from, and what else it lacked is no
+// lack of that.
+func TestNoBase(t *testing.T) {
 	c := newChain(t)
-	for _, want := range []bool{true, false} {
-		if has, err := HasBase(t.Context(), c.repo, c.catalog(), c.manifest(c.ids[2])); err != nil || has != want {
-			t.Errorf("%t, %v", has, err)
-		}
-		c.archive(nil, 4)
+	if check := c.check(c.ids[2]); check.NoBase || check.Status != report.Passed {
+		t.Errorf("%+v", check)
+	}
+	check, _, err := Check(t.Context(), c.repo, c.catalog(), c.manifest(c.ids[1]), c.o)
+	if err != nil || check.NoBase || check.Status != report.Unchecked {
+		t.Errorf("it could not be unpacked: %+v, %v", check, err)
+	}
+	c.archive(nil, 4)
+	if check := c.check(c.ids[2]); !check.NoBase || check.NotYet || check.Status != report.Unchecked {
+		t.Errorf("%+v", check)
 	}
 }
 

@@ -1,27 +1,14 @@
 package replaying
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
-
-	"filippo.io/age"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 )
-
-// HasBase reports whether there is anything to begin from, so that Check can prove m: it
-// lists the log, and reads no entry.
-func HasBase(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest, identities ...age.Identity) (bool, error) {
-	h, err := walreplay.NewArchives(repo, identities...).History(ctx, c, m.Timeline)
-	if err != nil {
-		return false, err
-	}
-	return len(bases(h, c, m)) > 0, nil
-}
 
 // bases are what m can be proved from, the best first: the newest full snapshot
 // with an earlier state that was read from a member and from which the log reaches

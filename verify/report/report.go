@@ -138,6 +138,9 @@ type Check struct {
 	// NotYet says of an Unchecked check that nothing is there yet to compare with: it
 	// is no failure, and proves nothing.
 	NotYet bool `json:"not_yet,omitempty"`
+	// NoBase says of an Unchecked replay that there is nothing to begin from, before the
+	// first full snapshot of a timeline or behind a gap: the next one can be proved from this one.
+	NoBase bool `json:"-"`
 	// Bytes that were read, and how long it took.
 	Bytes int64         `json:"bytes,omitempty"`
 	Took  time.Duration `json:"took_nanoseconds"`
