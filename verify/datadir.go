@@ -37,11 +37,8 @@ func DataDir(ctx context.Context, dir, walDir string, req Request) (*report.Repo
 	if err := checkMemberFolder(dir, walDir); err != nil {
 		return nil, err
 	}
-	if walDir == "" {
-		walDir = filepath.Join(dir, "member", "wal")
-	}
-	d := &dataDir{run: run{Request: req, report: req.newReport(dir)}, dir: dir, walDir: walDir, db: filepath.Join(dir, "member", "snap", "db")}
-	err = restore.CheckMemberIdle(dir, walDir)
+	d := &dataDir{run: run{Request: req, report: req.newReport(dir)}, dir: dir, walDir: restore.LogDir(dir, walDir), db: filepath.Join(dir, "member", "snap", "db")}
+	err = restore.CheckMemberIdle(dir, d.walDir)
 	running := errors.Is(err, restore.ErrInUse)
 	switch {
 	case err != nil && !running:
@@ -136,7 +133,7 @@ func (d *dataDir) replay(ctx context.Context) error {
 		d.add(report.Check{Level: report.Replay, Object: d.dir, Reason: foreignReason})
 		return nil
 	}
-	checks, err := replaying.CheckDataDir(ctx, d.dir, d.separateWAL(), replaying.Options{ScratchDir: d.ScratchDir, Engine: d.Engine, Progress: d.Progress, Logger: d.Logger})
+	checks, err := replaying.CheckDataDir(ctx, d.dir, d.walDir, replaying.Options{ScratchDir: d.ScratchDir, Engine: d.Engine, Progress: d.Progress, Logger: d.Logger})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -206,14 +203,6 @@ func (d *dataDir) compareEnds(ctx context.Context, c *report.Check, log walfile.
 	}
 }
 
-// separateWAL is empty where the log is in the data directory.
-func (d *dataDir) separateWAL() string {
-	if d.walDir == filepath.Join(d.dir, "member", "wal") {
-		return ""
-	}
-	return d.walDir
-}
-
 // drillRebuilt drills what the directory would be restored to: its database with
 // the log's end.
 func (d *dataDir) drillRebuilt(ctx context.Context) (err error) {
@@ -247,7 +236,7 @@ func (d *dataDir) drillRebuilt(ctx context.Context) (err error) {
 }
 
 func (d *dataDir) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
-	h, err := walreplay.OpenDataDir(ctx, d.dir, d.separateWAL())
+	h, err := walreplay.OpenDataDir(ctx, d.dir, d.walDir)
 	if err != nil {
 		return nil, err
 	}

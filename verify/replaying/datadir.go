@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
@@ -23,11 +24,7 @@ import (
 //     entry) and the log give. Mostly there is no such image, since etcd purges
 //     its log: that is Unchecked, and a repository's backups are what can prove it.
 func CheckDataDir(ctx context.Context, dir, walDir string, o Options) ([]report.Check, error) {
-	logDir := walDir
-	if logDir == "" {
-		logDir = filepath.Join(dir, "member", "wal")
-	}
-	log := newChecking(logDir, o)
+	log := newChecking(restore.LogDir(dir, walDir), o)
 	log.member = true
 	h, err := walreplay.OpenDataDir(ctx, dir, walDir)
 	if err != nil {
