@@ -50,11 +50,7 @@ type logCheck struct {
 
 // checkLog looks at a timeline's log, where it has one.
 func (h *history) checkLog(ctx context.Context, part logPart) error {
-	encrypted := h.catalog.EncryptedSince[part.timeline]
-	log, err := segment.OpenNames(ctx, h.repo, part.timeline, encrypted, h.Identities...) // all headers are read with their segments
-	if err == nil && log.HidesReplaced() {
-		log, err = segment.OpenLog(ctx, h.repo, part.timeline, encrypted, h.Identities...)
-	}
+	log, err := h.openLog(ctx, part.timeline)
 	if err != nil {
 		if err := h.failed(ctx, logName(part.timeline), err); err != nil {
 			return err
@@ -73,6 +69,16 @@ func (h *history) checkLog(ctx context.Context, part logPart) error {
 		return err
 	}
 	return h.replayLog(ctx, part, c.Status)
+}
+
+// openLog opens a log of which all segments are to be read, with their headers.
+func (e *examination) openLog(ctx context.Context, t repository.TimelineID) (*segment.Log, error) {
+	encrypted := e.catalog.EncryptedSince[t]
+	log, err := segment.OpenNames(ctx, e.repo, t, encrypted, e.Identities...)
+	if err == nil && log.HidesReplaced() {
+		log, err = segment.OpenLog(ctx, e.repo, t, encrypted, e.Identities...)
+	}
+	return log, err
 }
 
 // rounds is how often a log is listed anew where segments vanish while they are
@@ -131,9 +137,9 @@ func (l *logCheck) startOver() {
 	l.chain, l.whole, l.sealed, l.decrypted, l.good = nil, map[string]bool{}, 0, 0, 0
 }
 
-// inPart are the headers of the part that is looked at.
-func (l *logCheck) inPart() []segment.Header {
-	return slices.DeleteFunc(l.log.Headers(), func(h segment.Header) bool { return h.LastIndex < l.part.from })
+// of are the headers of the part of a log.
+func (p logPart) of(log *segment.Log) []segment.Header {
+	return slices.DeleteFunc(log.Headers(), func(h segment.Header) bool { return h.LastIndex < p.from })
 }
 
 // damagedHeaders reports what cannot be used by its header or its size, and gap
@@ -248,7 +254,7 @@ const (
 // they were listed, and whether those of which only names were known are what names
 // said.
 func (l *logCheck) readAll(ctx context.Context) (gone []string, asNamed bool, err error) {
-	l.headers = l.inPart()
+	l.headers = l.part.of(l.log)
 	old := l.chain
 	l.chain = newChainMap(l.headers, l.interesting())
 	if old != nil {

@@ -31,8 +31,8 @@ type PlannedPart struct {
 	Bytes    int64                 `json:"bytes"`
 }
 
-// PlanRepository says what Repository would read for the same request. It lists,
-// and reads manifests.
+// PlanRepository says what Repository would read for the same request. It lists, and
+// reads manifests, and the headers that segment.OpenNames does.
 func PlanRepository(ctx context.Context, repo *repository.Repository, req Request) (*Plan, error) {
 	req, err := req.withDefaults()
 	if err != nil {
@@ -49,13 +49,14 @@ func PlanRepository(ctx context.Context, repo *repository.Repository, req Reques
 		p.Scratch = max(p.Scratch, e.scratchOf(m))
 	}
 	for _, part := range e.logs {
-		segments, err := e.segmentsOf(ctx, part)
+		log, err := e.openLog(ctx, part.timeline)
 		if err != nil {
 			return nil, err
 		}
+		segments := part.of(log)
 		one := PlannedPart{Timeline: part.timeline, Segments: len(segments)}
-		for _, s := range segments {
-			one.Bytes += s.Object.Size
+		for _, h := range segments {
+			one.Bytes += h.Size()
 		}
 		if one.Segments > 0 {
 			p.Logs = append(p.Logs, one)
@@ -104,26 +105,4 @@ func (e *examination) baseOf(m *snapshot.Manifest) int64 {
 		return 2 * base.Object.RawSize
 	}
 	return base.Object.RawSize
-}
-
-// segmentsOf are those of a part of a log, by their names: of level 0 these do
-// not say where a segment ends, but the next one begins behind it.
-func (e *examination) segmentsOf(ctx context.Context, part logPart) ([]repository.Segment, error) {
-	all, err := e.repo.Segments(ctx, part.timeline)
-	if err != nil {
-		return nil, err
-	}
-	var in []repository.Segment
-	for i, s := range all {
-		last := s.Last
-		if s.Level == 0 && i+1 < len(all) && all[i+1].Level == 0 {
-			last = all[i+1].First
-		} else if s.Level == 0 {
-			last = part.from // nobody knows
-		}
-		if last >= part.from {
-			in = append(in, s)
-		}
-	}
-	return in, nil
 }
