@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,8 +42,6 @@ type ClusterConfig struct {
 	// has.
 	Force bool
 
-	// Host is listened on; empty is 127.0.0.1.
-	Host string
 	// ClientPort is the first member's; 0 is 2379. Its peer port is one more; the
 	// second member has 20000 more, the third 30000 and so on.
 	ClientPort int
@@ -215,8 +212,8 @@ func (c ClusterConfig) plan() (members []MemberConfig, fresh bool, err error) {
 		m := MemberConfig{Name: fmt.Sprintf("m%d", i+1), Settings: c.Settings}
 		m.DataDir = filepath.Join(c.DataDir, m.Name)
 		clientPort, peerPort := c.ports(i, free)
-		m.ListenClientURLs = []string{memberURL(c.ClientTLS, c.host(), clientPort)}
-		m.ListenPeerURLs = []string{memberURL(c.PeerTLS, c.host(), peerPort)}
+		m.ListenClientURLs = []string{memberURL(c.ClientTLS, clientPort)}
+		m.ListenPeerURLs = []string{memberURL(c.PeerTLS, peerPort)}
 		if len(found) != 0 {
 			if err := c.adopt(&m, found[i]); err != nil {
 				return nil, false, err
@@ -306,17 +303,10 @@ func (c ClusterConfig) adopt(m *MemberConfig, e existing) error {
 		return nil
 	}
 	if len(e.PeerURLs) != 0 && !sameURLs(e.PeerURLs, m.ListenPeerURLs) {
-		return fmt.Errorf("store: member %s in %s is known to its cluster as %s, and would listen on %s; use the host and ports that it was made with, or change its peer URL with etcdctl member update first",
+		return fmt.Errorf("store: member %s in %s is known to its cluster as %s, and would listen on %s; use the ports that it was made with, or change its peer URL with etcdctl member update first",
 			m.Name, m.DataDir, strings.Join(e.PeerURLs, ","), strings.Join(m.ListenPeerURLs, ","))
 	}
 	return nil
-}
-
-func (c ClusterConfig) host() string {
-	if c.Host == "" {
-		return "127.0.0.1"
-	}
-	return c.Host
 }
 
 func (c ClusterConfig) freePorts(members int) ([]int, error) {
@@ -355,12 +345,12 @@ func (c ClusterConfig) ports(i int, free []int) (client, peer int) {
 
 const portStep = 10000
 
-func memberURL(files TLSFiles, host string, port int) string {
+func memberURL(files TLSFiles, port int) string {
 	scheme := "http"
 	if files.Cert != "" {
 		scheme = "https"
 	}
-	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port))
+	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)
 }
 
 // runTLSLife is longer than any cluster of a run serves: the key is gone with

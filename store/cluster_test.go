@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,7 +21,7 @@ import (
 )
 
 func quiet() store.Settings {
-	return store.Settings{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), LogLevel: "error", Heartbeat: 50 * time.Millisecond, Election: 500 * time.Millisecond}
+	return store.Settings{LogOutputs: []string{os.DevNull}, LogLevel: "error", Heartbeat: 50 * time.Millisecond, Election: 500 * time.Millisecond}
 }
 
 func startCluster(t *testing.T, config store.ClusterConfig) *store.LocalCluster {
@@ -107,10 +105,9 @@ func TestClusterRefusals(t *testing.T) {
 		{"two", store.ClusterConfig{Members: 2}, "2 members tolerates the loss of 0"},
 		{"too many", store.ClusterConfig{Members: 11}, "use 1, 3 or 5"},
 		{"ports", store.ClusterConfig{Members: 5, ClientPort: 20000}, "choose a lower one"},
-		{"plain text", store.ClusterConfig{Members: 1, Host: "0.0.0.0"}, "without TLS"},
 		{"half a certificate", store.ClusterConfig{Members: 1, Settings: store.Settings{ClientTLS: store.TLSFiles{Cert: "x"}}}, "both a certificate and a key"},
 		{"client certificates without CA", store.ClusterConfig{Members: 1, Settings: store.Settings{ClientTLS: store.TLSFiles{Cert: "x", Key: "y", ClientCertAuth: true}}}, "no CA to verify them"},
-		{"log level", store.ClusterConfig{Members: 1, Settings: store.Settings{LogLevel: "loud", Logger: slog.Default()}}, "log level"},
+		{"log level", store.ClusterConfig{Members: 1, Settings: store.Settings{LogLevel: "loud"}}, "log level"},
 		{"heartbeat", store.ClusterConfig{Members: 1, Settings: store.Settings{Heartbeat: time.Microsecond}}, "whole milliseconds"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -130,13 +127,10 @@ func TestClusterRefusals(t *testing.T) {
 	}
 }
 
-// An even number is allowed when forced, and plain text beyond loopback when
-// allowed.
+// An even number is allowed when forced.
 func TestClusterForced(t *testing.T) {
 	t.Parallel()
-	settings := quiet()
-	settings.AllowPlaintext = true
-	cluster := startCluster(t, store.ClusterConfig{DataDir: t.TempDir(), Members: 2, Force: true, FreePorts: true, Host: "0.0.0.0", Settings: settings})
+	cluster := startCluster(t, store.ClusterConfig{DataDir: t.TempDir(), Members: 2, Force: true, FreePorts: true, Settings: quiet()})
 	if n := len(cluster.Members()); n != 2 {
 		t.Errorf("%d members", n)
 	}

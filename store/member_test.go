@@ -63,6 +63,18 @@ func TestMemberExistingDataDir(t *testing.T) {
 	}
 }
 
+// Plain text beyond loopback is refused, and leaves no folder behind, unless it is allowed.
+func TestMemberPlaintext(t *testing.T) {
+	t.Parallel()
+	config := memberConfig(t, "m1")
+	config.ListenClientURLs = []string{strings.Replace(config.ListenClientURLs[0], "127.0.0.1", "0.0.0.0", 1)}
+	_, err := store.StartMember(t.Context(), config)
+	require.ErrorContains(t, err, "without TLS")
+	require.NoDirExists(t, config.DataDir)
+	config.AllowPlaintext = true
+	startMember(t, config)
+}
+
 // A member of three that is alone cannot serve: the start ends with its
 // context, and says what it waited for.
 func TestMemberAloneWithoutQuorum(t *testing.T) {

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 )
 
@@ -42,8 +40,6 @@ type Settings struct {
 
 	LogLevel   string   // debug, info, warn, error, panic, fatal
 	LogOutputs []string // stderr, stdout, files
-	// Logger takes etcd's log instead of LogOutputs, at LogLevel.
-	Logger *slog.Logger
 }
 
 // MemberConfig says how to run one bundled member. Names are etcd's flags.
@@ -161,24 +157,16 @@ func (c MemberConfig) embedConfig(options []grpc.ServerOption) (*embed.Config, e
 	if c.LogLevel != "" {
 		cfg.LogLevel = c.LogLevel
 	}
-	logger, err := c.logger(cfg.LogLevel)
+	outputs := c.LogOutputs
+	if len(outputs) == 0 {
+		outputs = []string{embed.StdErrLogOutput}
+	}
+	logger, err := buildLogger(outputs, cfg.LogLevel)
 	if err != nil {
 		return nil, err
 	}
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
 	return cfg, nil
-}
-
-// logger is where etcd's log goes.
-func (c MemberConfig) logger(level string) (*zap.Logger, error) {
-	if c.Logger != nil {
-		return zapFromSlog(c.Logger.With("member", c.Name), level)
-	}
-	outputs := c.LogOutputs
-	if len(outputs) == 0 {
-		outputs = []string{embed.StdErrLogOutput}
-	}
-	return buildLogger(outputs, level)
 }
 
 // featureSetter is the part of etcd's feature gate that can be written to.

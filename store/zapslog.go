@@ -15,15 +15,6 @@ import (
 	"google.golang.org/grpc"
 )
 
-// zapFromSlog lets etcd, which logs to zap, write to the caller's logger.
-func zapFromSlog(logger *slog.Logger, level string) (*zap.Logger, error) {
-	threshold, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return nil, fmt.Errorf("store: log level: %w", err)
-	}
-	return zap.New(quiet(ZapCore(logger.Handler(), threshold))), nil
-}
-
 // ZapCore is where etcd's parts, which log to zap, may write from a level on: to
 // a slog handler.
 func ZapCore(handler slog.Handler, from zapcore.LevelEnabler) zapcore.Core {

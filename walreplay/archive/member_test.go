@@ -2,7 +2,7 @@ package archive
 
 import (
 	"context"
-	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -36,7 +36,7 @@ func dial(t *testing.T, endpoints ...string) *client.Client {
 func TestPromise5ProposesNothing(t *testing.T) {
 	t.Parallel()
 	cluster, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{
-		Logger: slog.New(slog.DiscardHandler), LogLevel: "error", Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
+		LogOutputs: []string{os.DevNull}, LogLevel: "error", Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
 	}})
 	require.NoError(t, err)
 	t.Cleanup(cluster.Kill)
