@@ -103,16 +103,15 @@ type drill struct {
 	facts    snapshot.Facts
 	scratch  *walreplay.ScratchFolder
 	plan     *restore.Plan
-	clients  map[string]string // client URLs by member
-	tls      store.TLSFiles    // of this run
+	clients  map[string][]string // client URLs by member
+	tls      store.TLSFiles      // of this run
 	expected *Expected
 	hash     snapshot.HashKV // of the built database
 	password string          // of root, in the copies; empty where nobody has to log in
 	process  *process
 
-	check    report.Check
-	findings []report.Finding
-	booting  time.Time
+	check   report.Check
+	booting time.Time
 }
 
 // Drill builds a cluster from an image, starts it, holds what it serves against the
@@ -188,7 +187,7 @@ func (d *drill) run(ctx context.Context) (err error) {
 		}
 		err = d.boot(ctx)
 	}
-	if err != nil || len(d.findings) > 0 { // what it should serve is not known
+	if err != nil || len(d.check.Findings) > 0 { // what it should serve is not known
 		return err
 	}
 	return d.serve(ctx)
@@ -264,12 +263,12 @@ func (d *drill) request() (restore.Request, error) {
 	if err != nil {
 		return restore.Request{}, fmt.Errorf("find ports for %d members: %w", members, err)
 	}
-	d.clients = map[string]string{}
+	d.clients = map[string][]string{}
 	var cluster []string
 	for i := range members {
 		name := fmt.Sprintf("m%d", i+1)
 		cluster = append(cluster, fmt.Sprintf("%s=https://127.0.0.1:%d", name, ports[2*i]))
-		d.clients[name] = fmt.Sprintf("https://127.0.0.1:%d", ports[2*i+1])
+		d.clients[name] = []string{fmt.Sprintf("https://127.0.0.1:%d", ports[2*i+1])}
 	}
 	return restore.Request{
 		Image: d.image,
@@ -294,7 +293,7 @@ func (d *drill) expect(ctx context.Context) error {
 	case errors.As(err, &disk):
 		return fmt.Errorf("read the built database: %w", err)
 	case err != nil:
-		d.findings = []report.Finding{{Kind: report.KindServe, Text: "what it should serve cannot be read: " + err.Error()}}
+		d.check.Findings = []report.Finding{{Kind: report.KindServe, Text: "what it should serve cannot be read: " + err.Error()}}
 		return nil //nolint:nilerr // it is a finding
 	case !d.expected.AuthEnabled:
 		return nil
@@ -349,16 +348,13 @@ func (d *drill) serve(ctx context.Context) error {
 		Client: client.Config{
 			CACert: d.tls.CA, Cert: d.tls.Cert, Key: d.tls.Key, CommandTimeout: requestTimeout, Logger: d.options.Logger,
 		},
-		ClientURLs: map[string][]string{}, ClusterID: d.plan.ClusterID, Members: d.plan.Members,
+		ClientURLs: d.clients, ClusterID: d.plan.ClusterID, Members: d.plan.Members,
 		RevisionAtLeast: d.facts.Revision, HashKV: &d.hash, Expected: d.expected, Started: d.booting,
 		Timeout: requestTimeout, Checks: requestTimeout + time.Duration(d.image.Size()/slowest)*time.Second,
 		Logger: d.options.Logger,
 	}
 	if d.password != "" {
 		request.Client.User, request.Client.Password = root, d.password
-	}
-	for name, url := range d.clients {
-		request.ClientURLs[name] = []string{url}
 	}
 	done, reading := d.phase(PhaseFirstRead), true
 	request.Waiting = func(w Waiting) {
@@ -384,7 +380,7 @@ func (d *drill) serve(ctx context.Context) error {
 	switch {
 	case errors.As(err, &wrong) && !interrupted(err):
 		for _, text := range wrong.Wrong {
-			d.findings = append(d.findings, report.Finding{Kind: report.KindServe, Text: text})
+			d.check.Findings = append(d.check.Findings, report.Finding{Kind: report.KindServe, Text: text})
 		}
 		return nil
 	case err != nil:
@@ -412,13 +408,13 @@ func (d *drill) conclude(ctx context.Context, err error) error {
 	)
 	switch {
 	case errors.As(err, &broken):
-		d.findings = append(d.findings, broken.finding)
+		d.check.Findings = append(d.check.Findings, broken.finding)
 	case errors.As(err, &damaged):
-		d.findings = append(d.findings, report.Finding{Kind: report.KindBoot, Text: "no cluster can be built from it: " + damaged.Error()})
+		d.check.Findings = append(d.check.Findings, report.Finding{Kind: report.KindBoot, Text: "no cluster can be built from it: " + damaged.Error()})
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("drill of %s: %w", d.options.Object, context.Cause(ctx))
 	}
-	if d.check.Findings = d.findings; len(d.findings) == 0 && err != nil {
+	if len(d.check.Findings) == 0 && err != nil {
 		d.check.Reason = "the drill could not be done: " + err.Error()
 	}
 	d.check.Conclude()

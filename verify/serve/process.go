@@ -43,9 +43,18 @@ func (d *drill) start(ctx context.Context) error {
 		return fmt.Errorf("start the members: %w", err)
 	}
 	d.process = p
-	o := order{InitialCluster: d.plan.InitialCluster(), Token: d.plan.ClusterToken, TLS: d.tls, BootTimeout: d.options.BootTimeout}
+	o := order{BootTimeout: d.options.BootTimeout}
 	for _, m := range d.plan.Members {
-		o.Members = append(o.Members, orderedMember{Name: m.Name, DataDir: m.DataDir, PeerURL: m.PeerURLs[0], ClientURL: d.clients[m.Name]})
+		o.Members = append(o.Members, store.MemberConfig{
+			Name: m.Name, DataDir: m.DataDir, ListenPeerURLs: m.PeerURLs, ListenClientURLs: d.clients[m.Name],
+			InitialCluster: d.plan.InitialCluster(), InitialClusterState: "existing",
+			Settings: store.Settings{
+				Token: d.plan.ClusterToken, ClientTLS: d.tls, PeerTLS: d.tls,
+				// Whatever the image's size, writes are to go through.
+				QuotaBytes: -1,
+				LogLevel:   "warn", LogOutputs: []string{"stderr"},
+			},
+		})
 	}
 	// The process minds the time too, but not while etcd opens the database.
 	starting, cancel := context.WithTimeout(ctx, d.options.BootTimeout+burial)
@@ -281,15 +290,8 @@ const membersVariable = "REQUORUM_DRILL_MEMBERS"
 
 // order is what a drill asks its process for, in one line of JSON.
 type order struct {
-	Members        []orderedMember `json:"members"`
-	InitialCluster string          `json:"initial_cluster"`
-	Token          string          `json:"token"`
-	TLS            store.TLSFiles  `json:"tls"`
-	BootTimeout    time.Duration   `json:"boot_timeout"`
-}
-
-type orderedMember struct {
-	Name, DataDir, PeerURL, ClientURL string
+	Members     []store.MemberConfig `json:"members"`
+	BootTimeout time.Duration        `json:"boot_timeout"`
 }
 
 // answer is what that process says, in a line of JSON each.
@@ -323,7 +325,7 @@ func Members(ctx context.Context, in io.Reader, out io.Writer) error {
 	answers := json.NewEncoder(out)
 	starting, stop := context.WithTimeout(ctx, o.BootTimeout)
 	defer stop()
-	cluster, err := store.StartMembers(starting, o.configs())
+	cluster, err := store.StartMembers(starting, o.Members)
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -340,23 +342,4 @@ func Members(ctx context.Context, in io.Reader, out io.Writer) error {
 	case err := <-cluster.Err():
 		return answers.Encode(answer{Error: fmt.Sprint(err)})
 	}
-}
-
-func (o order) configs() []store.MemberConfig {
-	var configs []store.MemberConfig
-	for _, m := range o.Members {
-		configs = append(configs, store.MemberConfig{
-			Name: m.Name, DataDir: m.DataDir,
-			ListenPeerURLs: []string{m.PeerURL}, ListenClientURLs: []string{m.ClientURL},
-			InitialCluster: o.InitialCluster, InitialClusterState: "existing",
-			Settings: store.Settings{
-				Token:     o.Token,
-				ClientTLS: o.TLS, PeerTLS: o.TLS,
-				// Whatever the image's size, writes are to go through.
-				QuotaBytes: -1,
-				LogLevel:   "warn", LogOutputs: []string{"stderr"},
-			},
-		})
-	}
-	return configs
 }
