@@ -322,8 +322,6 @@ func waitingWords(w serve.Waiting) string {
 		return "all members serve"
 	case w.Quorum:
 		return "a quorum serves; waiting for " + strings.Join(missing, ", ")
-	case len(missing) == 0:
-		return "waiting for a quorum"
 	}
 	return "waiting for a quorum: " + strings.Join(missing, ", ")
 }

@@ -85,10 +85,8 @@ type Request struct {
 
 // Waiting is how far the wait is.
 type Waiting struct {
-	Quorum  bool          `json:"quorum"` // a quorum serves
-	Since   time.Duration `json:"since_nanoseconds"`
-	Serving []string      `json:"serving"`
-	Missing []Missing     `json:"missing"`
+	Quorum  bool // a quorum serves
+	Missing []Missing
 }
 
 // Missing is a member that does not serve.

@@ -40,7 +40,7 @@ func (p *proving) wait(ctx context.Context) error {
 		}
 		if p.Waiting != nil && (now.Sub(reported) >= reportEvery || len(missing) == 0) {
 			reported = now
-			p.Waiting(p.waiting(!quorum.IsZero(), missing))
+			p.Waiting(Waiting{!quorum.IsZero(), missing})
 		}
 		switch waited := now.Sub(p.began); {
 		case ctx.Err() != nil:
@@ -61,16 +61,6 @@ func (p *proving) wait(ctx context.Context) error {
 		case <-time.After(lookEvery):
 		}
 	}
-}
-
-func (p *proving) waiting(quorum bool, missing []Missing) Waiting {
-	w := Waiting{Quorum: quorum, Since: time.Since(p.began), Serving: []string{}, Missing: missing}
-	for _, m := range p.members {
-		if m.serves {
-			w.Serving = append(w.Serving, m.Name)
-		}
-	}
-	return w
 }
 
 // settle notes who served when the wait was over.
