@@ -479,6 +479,14 @@ var (
 	ErrTaken = errors.New("another attempt has made this backup already")
 )
 
+// IncompleteError is an ErrIncomplete in the words of something else than a backup.
+type IncompleteError string
+
+func (e IncompleteError) Error() string { return string(e) }
+
+// Is makes it that error.
+func (IncompleteError) Is(target error) bool { return target == ErrIncomplete }
+
 // MemberFailure is why a member was not, or not successfully, read.
 type MemberFailure struct {
 	Endpoint string

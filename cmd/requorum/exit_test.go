@@ -35,7 +35,7 @@ func TestExitCodes(t *testing.T) {
 		{"incomplete", t.Context(), fmt.Errorf("x: %w", snapshot.ErrIncomplete), 5},
 		{"incomplete because one is damaged", t.Context(), fmt.Errorf("%w: %w", snapshot.ErrIncomplete, damaged), 5},
 		{"unproven", t.Context(), fmt.Errorf("%w: x", errUnproven), 6},
-		{"incomplete, and unproven", t.Context(), errors.Join(partlyError{"x"}, errUnproven), 5},
+		{"incomplete, and unproven", t.Context(), errors.Join(snapshot.IncompleteError("x"), errUnproven), 5},
 		{"more than one history", t.Context(), fmt.Errorf("x: %w", &sources.NeedSourceError{}), 2},
 		{"nothing to recover from", t.Context(), &sources.NothingError{}, 4},
 		{"interrupted", interrupted, errors.New("x"), 130},

@@ -131,7 +131,7 @@ func (l *localRecovery) complete(ctx context.Context, result *restore.Result) er
 	report.Repositories = l.succeed(ctx, result.Plan)
 	var incomplete error
 	if failed := l.unrecorded(report.Repositories); len(failed) > 0 {
-		incomplete = partlyError{fmt.Sprintf("the new members are built, but %s does not record that they replace the old cluster: %s. Run the same command again when it can be written", failed[0].Repository, failed[0].Reason)}
+		incomplete = snapshot.IncompleteError(fmt.Sprintf("the new members are built, but %s does not record that they replace the old cluster: %s. Run the same command again when it can be written", failed[0].Repository, failed[0].Reason))
 	}
 	if !l.o.start.start {
 		return orUnproven(l.plan, l.g.printRecovered(report), incomplete)
@@ -176,7 +176,7 @@ func (l *localRecovery) snapshotWritten(ctx context.Context, result *restore.Res
 		report.HostPlan, report.PlanFile = members, l.o.plan
 		report.Repositories = l.succeed(ctx, members)
 		if failed := l.unrecorded(report.Repositories); len(failed) > 0 {
-			incomplete = partlyError{fmt.Sprintf("%s does not know of the new cluster: %s", failed[0].Repository, failed[0].Reason)}
+			incomplete = snapshot.IncompleteError(fmt.Sprintf("%s does not know of the new cluster: %s", failed[0].Repository, failed[0].Reason))
 		}
 	}
 	return orUnproven(l.plan, l.g.printRecovered(report), incomplete)

@@ -25,15 +25,6 @@ type verdictReport struct {
 	Error    string `json:"error,omitempty"` // why it could not be written
 }
 
-// partlyError says that nothing is damaged, but that something could not be
-// done; it ends with status 5.
-type partlyError struct{ text string }
-
-func (e partlyError) Error() string { return e.text }
-
-// Is makes it a snapshot.ErrIncomplete, without the words that are about backups.
-func (e partlyError) Is(target error) bool { return target == snapshot.ErrIncomplete }
-
 // verified prints a report and makes it an exit status.
 func (g *globals) verified(r *report.Report, v *verdictReport, require report.Level) error {
 	if g.output == "json" {
@@ -52,14 +43,14 @@ func exitOf(r *report.Report, v *verdictReport, require report.Level) error {
 	case report.Damaged:
 		return &snapshot.DamagedError{Object: r.Target, Offset: -1, Err: fmt.Errorf("%s: see the report", report.Counted(len(r.Findings()), "fault", "faults"))}
 	case report.Unchecked:
-		return partlyError{r.Target + ": nothing was found damaged, but not everything could be checked: see the report"}
+		return snapshot.IncompleteError(r.Target + ": nothing was found damaged, but not everything could be checked: see the report")
 	default:
 	}
 	if require != "" && len(r.NotYet(require)) > 0 {
-		return partlyError{fmt.Sprintf("%s: the level %s cannot be proved yet: see the report", r.Target, require)}
+		return snapshot.IncompleteError(fmt.Sprintf("%s: the level %s cannot be proved yet: see the report", r.Target, require))
 	}
 	if v != nil && v.Error != "" {
-		return partlyError{"all checks passed, but the verdict could not be written: " + v.Error + "; use --no-verdict where the repository may only be read"}
+		return snapshot.IncompleteError("all checks passed, but the verdict could not be written: " + v.Error + "; use --no-verdict where the repository may only be read")
 	}
 	return nil
 }

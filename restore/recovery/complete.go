@@ -59,18 +59,10 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 		return r, err
 	}
 	if len(incomplete) > 0 {
-		return r, fmt.Errorf("the cluster serves, and %w: %s. The same command completes it", notAll{}, strings.Join(incomplete, "; "))
+		return r, fmt.Errorf("the cluster serves, and %w: %s. The same command completes it", snapshot.IncompleteError("not all is done"), strings.Join(incomplete, "; "))
 	}
 	return r, nil
 }
-
-// notAll is snapshot.ErrIncomplete in the words of a recovery.
-type notAll struct{}
-
-func (notAll) Error() string { return "not all is done" }
-
-// Is makes it that error.
-func (notAll) Is(target error) bool { return target == snapshot.ErrIncomplete }
 
 // supersede ends the old cluster's timelines.
 func (d *coordinator) supersede(ctx context.Context) error {

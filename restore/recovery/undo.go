@@ -221,7 +221,7 @@ func (d *coordinator) putBack(ctx context.Context) (*UndoReport, error) {
 		return nil, errors.Join(notStarted, err)
 	}
 	if len(incomplete) > 0 {
-		return d.undoReport(started, done, incomplete, warnings), errors.Join(notStarted, fmt.Errorf("the old data is back, and %w: %s. The same command completes it", notAll{}, strings.Join(incomplete, "; ")))
+		return d.undoReport(started, done, incomplete, warnings), errors.Join(notStarted, fmt.Errorf("the old data is back, and %w: %s. The same command completes it", snapshot.IncompleteError("not all is done"), strings.Join(incomplete, "; ")))
 	}
 	d.decision.Closed = undone
 	if err := errors.Join(notStarted, d.store(ctx)); err != nil {
