@@ -181,7 +181,7 @@ func (r *run) noteNextStep(instead string) {
 
 // finish ends the report.
 func (r *run) finish() *report.Report {
-	r.report.Finished = r.Now().UTC()
+	r.report.Finished = time.Now().UTC()
 	return r.report
 }
 
@@ -214,8 +214,7 @@ type Request struct {
 	Tool string // such as "requorum 1.2.3"
 	// Progress may be nil. It is called by one goroutine at a time.
 	Progress func(phase string, done, total int64)
-	Logger   *slog.Logger     // may be nil
-	Now      func() time.Time // time.Now where nil
+	Logger   *slog.Logger // may be nil
 }
 
 // withDefaults fills in what was left open, and refuses what cannot be.
@@ -232,9 +231,6 @@ func (r Request) withDefaults() (Request, error) {
 	if r.ScratchDir == "" {
 		r.ScratchDir = os.TempDir()
 	}
-	if r.Now == nil {
-		r.Now = time.Now
-	}
 	if r.Progress == nil {
 		r.Progress = func(string, int64, int64) {}
 	}
@@ -243,5 +239,5 @@ func (r Request) withDefaults() (Request, error) {
 
 // newReport begins the report on a target.
 func (r Request) newReport(target string) *report.Report {
-	return &report.Report{Target: target, Level: r.Level, Tool: r.Tool, Started: r.Now().UTC(), Checks: []report.Check{}}
+	return &report.Report{Target: target, Level: r.Level, Tool: r.Tool, Started: time.Now().UTC(), Checks: []report.Check{}}
 }
