@@ -387,6 +387,7 @@ func parseKeyValue(b []byte, newer bool) (kv keyValue, err error) {
 			kv.hasValue = true
 		case 6:
 			kv.leaseID = int64(f.Varint)
+		default: // of a newer etcd
 		}
 		last, b = f.Number, b[n:]
 	}
