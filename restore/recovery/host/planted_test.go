@@ -18,6 +18,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/replaying"
 )
 
@@ -120,8 +121,11 @@ func TestGatherReplaced(t *testing.T) {
 	aside := filepath.Join(s.Config.Member.DataDir, "aside")
 	theirs(t, aside)
 	must(t, os.Mkdir(filepath.Join(victim, "snap"), 0o700), os.WriteFile(filepath.Join(victim, "snap", "db"), []byte("secret"), 0o600), os.Symlink(filepath.Join(victim, "snap"), filepath.Join(aside, "snap")))
-	_, _, err = (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1"))
+	view, _, err := (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1"))
 	must(t, err)
+	_, err = safedir.Open(filepath.Join(view, "member", "snap", "db"))
+	require.Error(t, err, "a file of root's was taken for the member's")
+	require.NotErrorIs(t, err, os.ErrNotExist)
 	_, err = foldersOf(aside, "").list()
 	require.Error(t, err, "a file of root's was taken for the member's")
 	must(t, g.remove(), g.close())
