@@ -35,7 +35,7 @@ build:
 demo: build
 	$(BIN)/requorum demo
 
-# The servers that every test run needs. Tests that want more (etcd 3.4, minio,
+# The servers that every test run needs. Tests that want more (minio,
 # rclone, root) say so and are skipped where it is missing.
 servers:
 	.tools/build etcd-3.5 etcd-3.6 etcd-3.7 versitygw

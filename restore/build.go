@@ -21,7 +21,6 @@ import (
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
-	"github.com/requorum/requorum/walreplay"
 )
 
 // build makes the member folder of every target in its staging folder, blocked,
@@ -107,7 +106,7 @@ func (r *run) buildInOnePass(ctx context.Context) error {
 	done := r.phase(PhaseEdit)
 	outs := make([]edited, len(r.targets))
 	err := r.each(ctx, func(i int, t *target) (err error) {
-		outs[i], err = edit{cluster: clusterOf(r.plan), bump: r.plan.Bump}.apply(t.database())
+		outs[i], err = edit{cluster: clusterOf(r.plan), bump: r.plan.Bump, authOff: r.plan.AuthOff}.apply(t.database())
 		return editError(r.image, err)
 	})
 	if err != nil {
@@ -136,8 +135,10 @@ func (t *target) database() string { return filepath.Join(t.built(), "snap", "db
 // one gets the very file of an image that was rebuilt, where that lies beside it.
 func (r *run) writeDatabases(ctx context.Context, paths []string) error {
 	defer r.phase(PhaseWrite)()
-	if image, ok := r.image.(*walreplay.Rebuilt); ok && len(paths) == 1 {
-		// Its pages are the replay's, which has checked those that it began from.
+	if image, ok := r.image.(interface {
+		Take(path string) (bool, error)
+	}); ok && len(paths) == 1 {
+		// Its pages were checked: by the replay, or by the host that they came from.
 		if taken, err := image.Take(paths[0]); taken || err != nil {
 			return err
 		}

@@ -43,8 +43,8 @@ type MemberSite struct {
 
 // Check looks, without changing anything, whether Execute could do its work on
 // this host: directories, their users, permissions and space. All that is in
-// the way is in the error, joined. Of the options, Only, SetAside, Owner and
-// Foreseen count. A plan that needs Only (NeedsOnly), checked without it, is no error:
+// the way is in the error, joined. Of the options, Only, SetAside, Owner, Foreseen
+// and Later count. A plan that needs Only (NeedsOnly), checked without it, is no error:
 // nothing is looked at then, and a note says so.
 func (p *Plan) Check(ctx context.Context, opts ExecOptions) (*Readiness, error) {
 	if p.Path != "" {
@@ -89,10 +89,16 @@ func (p *Plan) Check(ctx context.Context, opts ExecOptions) (*Readiness, error) 
 		return r, nil
 	}
 	for i, m := range members {
-		ms, err := found[i].allowed(p, m)
+		ms, faults := found[i].allowed(p, m)
 		r.Members = append(r.Members, ms)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("member %s: %w", m.Name, err))
+		for _, err := range faults {
+			switch {
+			case err == nil:
+			case slices.ContainsFunc(opts.Later, func(later error) bool { return errors.Is(err, later) }):
+				r.Notes = append(r.Notes, fmt.Sprintf("before the restore: member %s: %v", m.Name, err))
+			default:
+				problems = append(problems, fmt.Errorf("member %s: %w", m.Name, err))
+			}
 		}
 	}
 	if r.FileSystems, err = fileSystems(p.needs(members)); err != nil {
@@ -148,7 +154,7 @@ func look(m Member) (*finding, error) {
 }
 
 // allowed says what becomes of what was found, or why it is in the way.
-func (s *finding) allowed(p *Plan, m Member) (MemberSite, error) {
+func (s *finding) allowed(p *Plan, m Member) (MemberSite, []error) {
 	out := MemberSite{Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir, Replaces: s.state == stateUnfinished}
 	member := filepath.Join(m.DataDir, "member")
 	var problems []error
@@ -184,8 +190,7 @@ func (s *finding) allowed(p *Plan, m Member) (MemberSite, error) {
 		problems = append(problems, checkStopped(member, m.WALDir))
 		problems = append(problems, writable(m.WALDir, s.walThere))
 	}
-	problems = append(problems, writable(m.DataDir, s.dataThere))
-	return out, errors.Join(problems...)
+	return out, append(problems, writable(m.DataDir, s.dataThere))
 }
 
 // sharedNote says what to do about directories that members share.

@@ -37,6 +37,7 @@ type edit struct {
 	// log starts from. Nil leaves both.
 	cluster *membership.RaftCluster
 	bump    *Bump // nil: none
+	authOff bool  // authentication is turned off
 }
 
 // edited is what the database said, and what became of it.
@@ -107,6 +108,11 @@ func (e edit) change(tx *bbolt.Tx, out *edited) error {
 			return err
 		}
 	}
+	if e.authOff {
+		if err := turnAuthOff(tx); err != nil {
+			return err
+		}
+	}
 	return e.changeRevision(tx, meta, out.revision)
 }
 
@@ -154,6 +160,15 @@ func clearAlarms(tx *bbolt.Tx) (cleared []snapshot.Alarm, err error) {
 		return nil, err
 	}
 	return cleared, emptyBucket(tx, schema.Alarm)
+}
+
+// turnAuthOff keeps users, roles and passwords, as `etcdctl auth disable` does.
+func turnAuthOff(tx *bbolt.Tx) error {
+	b := tx.Bucket(schema.Auth.Name())
+	if b == nil {
+		return nil
+	}
+	return b.Put(schema.AuthEnabledKeyName, []byte{0})
 }
 
 func emptyBucket(tx *bbolt.Tx, b backend.Bucket) error {

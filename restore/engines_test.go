@@ -26,7 +26,7 @@ import (
 //     leaves that of the old cluster,
 //   - it writes the cluster version into the .snap file, for 3.5 to see.
 func TestEnginesAgree(t *testing.T) {
-	for _, source := range storetest.Some(storetest.SnapshotVersions()...) {
+	for _, source := range storetest.Some(storetest.Versions()...) {
 		for _, bump := range []BumpMode{BumpAuto, BumpOff} {
 			t.Run(source+" bump "+string(bump), func(t *testing.T) {
 				t.Parallel()

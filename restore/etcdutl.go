@@ -42,6 +42,13 @@ func (r *run) buildWithEtcdutl(ctx context.Context) error {
 	if err := r.writeDatabases(ctx, []string{plain}); err != nil {
 		return err
 	}
+	if r.plan.AuthOff { // etcd's library cannot
+		out, err := edit{authOff: true}.apply(plain)
+		if err != nil {
+			return editError(r.image, err)
+		}
+		r.downgrade = out.downgrade
+	}
 	if _, _, err := appendSum(ctx, plain); err != nil {
 		return err
 	}

@@ -29,6 +29,9 @@ type ExecOptions struct {
 	// whether members that an earlier run put in place, and did not set free, are what
 	// this one asks for can then not be seen yet. Execute sees it, after the replay.
 	Foreseen bool
+	// Later are faults that Check only notes (ErrInUse, ErrExists): they can be ended before
+	// a restore that does not begin now.
+	Later []error
 	// Progress, if not nil, is called from one goroutine at a time. It counts bytes of
 	// the image; both are 0 in phases that do not count any.
 	Progress func(p Phase, done, total int64)

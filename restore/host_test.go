@@ -103,6 +103,12 @@ func TestPromise3RunningMemberIsRefused(t *testing.T) {
 	p := plan(t, req)
 	_, err := Execute(t.Context(), p, req.Image, ExecOptions{})
 	require.ErrorIs(t, err, ErrInUse)
+	_, err = p.Check(t.Context(), ExecOptions{})
+	require.ErrorIs(t, err, ErrInUse)
+	ready, err := p.Check(t.Context(), ExecOptions{Later: []error{ErrInUse}})
+	require.NoError(t, err, "for a restore that is done later")
+	require.Len(t, ready.Notes, 1)
+	require.Contains(t, ready.Notes[0], "stop the etcd that runs on it")
 	c.WaitReady(t)
 	if got := names(t, c.Member(0).DataDir); got != "member" {
 		t.Errorf("left %s", got)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // CheckFileIdle fails with ErrInUse while an etcd runs on the database file at
@@ -50,6 +51,9 @@ func LogDir(dataDir, walDir string) string {
 // on its separate WAL directory, empty where it has none: a copy would mix two
 // moments. It opens files read-only and changes nothing.
 func CheckMemberIdle(dataDir, walDir string) error {
+	if err := walreplay.CheckDataDir(dataDir); err != nil {
+		return err
+	}
 	return checkStopped(filepath.Join(dataDir, "member"), LogDir(dataDir, walDir))
 }
 

@@ -77,6 +77,8 @@ type Plan struct {
 
 	// Bump is nil when the revision stays as it is.
 	Bump *Bump `json:"bump,omitempty"`
+	// AuthOff turns authentication off, whether or not it is on in the image.
+	AuthOff bool `json:"auth_off,omitempty"`
 	// ClearAlarms are the alarms of the image that the result will not have.
 	ClearAlarms []snapshot.Alarm `json:"clear_alarms,omitempty"`
 
@@ -137,6 +139,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 		CreatedAt:     time.Now().UTC().Truncate(time.Second),
 		Owner:         req.Owner,
 		TargetVersion: req.TargetVersion,
+		AuthOff:       req.AuthOff,
 	}
 	var err error
 	if req.Path != "" {
@@ -164,7 +167,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	if p.Bump, notes, err = planBump(req.Bump, facts, highest); err != nil {
 		return nil, err
 	}
-	p.Notes = slices.Concat(memberNotes(p.Members), imageNotes(p.Source, p.OldestTarget, p.ClearAlarms), req.Notes, notes)
+	p.Notes = slices.Concat(memberNotes(p.Members), imageNotes(p.Source, p.OldestTarget, p.ClearAlarms, p.AuthOff), req.Notes, notes)
 	if p.Path != "" {
 		p.Bytes = p.Source.Size + editBytes
 		if p.Bump != nil {
@@ -427,8 +430,13 @@ func memberNotes(members []Member) []string {
 	return notes
 }
 
+// DamagedMetaNote says that a meta page of what is restored is damaged.
+func DamagedMetaNote(damage string) string {
+	return "one of the database's two meta pages is damaged, and the other one is used: " + damage + ": check the disk that it was on"
+}
+
 // imageNotes are about the image, and hold for a snapshot file as well.
-func imageNotes(source Source, oldest string, alarms []snapshot.Alarm) []string {
+func imageNotes(source Source, oldest string, alarms []snapshot.Alarm, authOff bool) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 
@@ -444,7 +452,13 @@ func imageNotes(source Source, oldest string, alarms []snapshot.Alarm) []string 
 			add("the alarm %s of member %s is cleared: it would block writes; where the quota is still too small, it comes back", a.Type, a.MemberID)
 		}
 	}
-	if source.Facts.AuthEnabled {
+	if source.Facts.DamagedMeta != "" {
+		notes = append(notes, DamagedMetaNote(source.Facts.DamagedMeta))
+	}
+	switch {
+	case authOff:
+		add("authentication will be off (--auth off): anyone who reaches a client URL can read and write everything. Users and roles are kept: set root's password (etcdctl user passwd root), then turn it on (etcdctl auth enable)")
+	case source.Facts.AuthEnabled:
 		add("authentication is on in the image: users, roles and passwords are those of the backup")
 	}
 	switch {

@@ -60,6 +60,8 @@ type Request struct {
 
 	// Bump says how the revision is to be bumped.
 	Bump BumpRequest
+	// AuthOff turns authentication off in the result, for when root's password is lost.
+	AuthOff bool
 	// HighestKnownRevision is the highest revision that anything in the lineage
 	// of this image is known to have reached; 0 when nothing is known.
 	HighestKnownRevision int64
@@ -294,7 +296,7 @@ func planTarget(target string, facts snapshot.Facts) (oldest string, err error) 
 	if !t.LessThan(v) {
 		return oldest, nil
 	}
-	next := fmt.Sprintf("start the result with etcd %s or newer, and use etcd's own downgrade from there", oldest)
+	next := fmt.Sprintf("start the result with etcd %[1]s, then lower the running cluster by one minor version at a time (etcdctl downgrade enable %[2]d.%[3]d, restart each member with etcd %[2]d.%[3]d); etcdutl migrate is not enough, because it leaves the cluster version as it is", oldest, v.Major, v.Minor-1)
 	if facts.StorageVersion == "" && t.LessThan(mustVersion(oldestBuilt)) {
 		next = "write a snapshot file (--to-snapshot) and restore it with that version's own etcdctl"
 	}

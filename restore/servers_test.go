@@ -36,8 +36,6 @@ func TestPromise8AnyEtcdFromTheSourceOnStarts(t *testing.T) {
 		learners       []string
 		engine         string
 	}{
-		{"3.4", "3.5", 3, nil, EngineRequorum},
-		{"3.4", "3.7", 1, nil, EngineRequorum},
 		{"3.5", "3.5", 3, nil, EngineRequorum},
 		{"3.5", "3.6", 1, nil, EngineRequorum},
 		{"3.5", "3.7", 5, nil, EngineRequorum},
@@ -185,5 +183,34 @@ func TestSeparateWALDirectoryStarts(t *testing.T) {
 		require.NoError(t, os.Rename(m.WALDir, m.WALDir+".lost"))
 		startRefused(t, version, append(m.Flags,
 			"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0")...)
+	}
+}
+
+// With AuthOff the restored cluster answers without a password, whatever built it, and
+// users and roles are kept.
+func TestAuthOff_NeedsNoPassword(t *testing.T) {
+	for _, way := range []string{EngineRequorum, EngineEtcdutl, "snapshot file"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			from := realImage(t, "3.6")
+			dir := t.TempDir()
+			req := Request{
+				Image: open(t, from.path), InitialCluster: storetest.InitialCluster(t, "m1"),
+				DataDir: filepath.Join(dir, "m1"), Engine: way, AuthOff: true,
+			}
+			if way == "snapshot file" {
+				file := execute(t, Request{Image: req.Image, Path: filepath.Join(dir, "file"), AuthOff: true}, ExecOptions{})
+				req.Image, req.Engine, req.AuthOff, req.Bump.Mode = open(t, file.Path), "", false, BumpNone
+			}
+			res := execute(t, req, ExecOptions{})
+			cluster := storetest.Start(t, storetest.Options{
+				Version: "3.6", DataDirs: map[string]string{"m1": res.Members[0].DataDir}, InitialCluster: res.InitialCluster,
+				ExtraArgs: []string{"--initial-cluster-state=existing"},
+			})
+			require.NoError(t, from.filled.Compare(t.Context(), cluster.Client(t)), "keys, leases, users, without a password")
+			status, err := cluster.Client(t).AuthStatus(t.Context())
+			require.NoError(t, err)
+			require.False(t, status.Enabled)
+		})
 	}
 }

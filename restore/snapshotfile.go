@@ -69,7 +69,7 @@ func (r *run) writeFile(ctx context.Context) (_ *Result, err error) {
 		return nil, err
 	}
 	done = r.phase(PhaseEdit)
-	out, err := edit{bump: p.Bump}.apply(aside)
+	out, err := edit{bump: p.Bump, authOff: p.AuthOff}.apply(aside)
 	if err != nil {
 		return nil, editError(r.image, err)
 	}

@@ -31,8 +31,14 @@ func TestTargetVersion(t *testing.T) {
 		if oldest != c.oldest || (err != nil) != (c.oldest == "") {
 			t.Errorf("storage %q, cluster %q, target %q: oldest %q (%v), want %q", c.storage, c.cluster, c.target, oldest, err, c.oldest)
 		}
+		if err != nil && c.target != "3.4" && (!strings.Contains(err.Error(), "etcdctl downgrade enable") || !strings.Contains(err.Error(), "etcdutl migrate")) {
+			t.Errorf("target %q: %v does not name the ways back", c.target, err)
+		}
 		if err != nil && !errors.Is(err, ErrTooOld) {
 			t.Errorf("target %q: %v is not ErrTooOld", c.target, err)
+		}
+		if err != nil && c.storage != "" && (!strings.Contains(err.Error(), "etcdctl downgrade enable 3.6") || !strings.Contains(err.Error(), "etcdutl migrate")) {
+			t.Errorf("target %q: %v does not name what is possible", c.target, err)
 		}
 	}
 	var bad *RequestError

@@ -17,13 +17,12 @@
 //     repository or the spool, and a job that was under way is left to another
 //     agent.
 //
-// What it asks of the machine: jobs that replay run in a process of their own,
+// What it asks of the machine: jobs that verify run `requorum verify` in a process,
 // with a memory limit; the agent itself stays below 256 MiB.
 package schedule
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,9 +53,8 @@ const Grace = 25 * time.Second
 // Options are what an agent needs beside its configuration.
 type Options struct {
 	Tool string // such as "requorum 1.2.3"
-	// Command starts a program that calls ServeJob and nothing else: jobs that
-	// replay run there.
-	Command []string
+	// Program is the path of requorum, whose command verify jobs run.
+	Program string
 	// Logger gets one line for each event that matters.
 	Logger *slog.Logger
 }
@@ -100,34 +98,24 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, t.close())
 	}
-	// Both outlive a configuration, so that one is replaced by another without the
-	// agent seeming to be gone.
-	serving, stop := context.WithCancel(ctx)
-	var ports sync.WaitGroup
-	defer ports.Wait()
-	defer stop()
-	failed := make(chan error, 2)
-	answer := func(on net.Listener, handler http.Handler) {
-		a.Logger.Info("listening", "address", on.Addr().String())
-		ports.Go(func() {
-			if err := web.Serve(serving, on, handler, a.Logger); err != nil {
-				failed <- err
-			}
-		})
-	}
 	listen := t.cfg.Listen
 	port, err := web.Listen(ctx, listen)
 	if err != nil {
 		return errors.Join(err, t.close())
 	}
-	answer(port, web.Current(listen, handler, a.Logger))
-	if listen.Socket != "" {
-		socket, err := web.ListenSocket(ctx, listen.Socket, a.Logger)
-		if err != nil {
-			return errors.Join(err, t.close())
+	a.Logger.Info("status page", "url", statusPage(listen, port))
+	// The port outlives a configuration, so that another one can replace it without the
+	// agent seeming to be gone.
+	serving, stop := context.WithCancel(ctx)
+	var served sync.WaitGroup
+	defer served.Wait()
+	defer stop()
+	failed := make(chan error, 1)
+	served.Go(func() {
+		if err := web.Serve(serving, port, web.Current(listen, handler, a.Logger), a.Logger); err != nil {
+			failed <- err
 		}
-		answer(socket, handler)
-	}
+	})
 	for {
 		next, err := a.serve(ctx, t, failed)
 		if next == nil || err != nil {
@@ -138,6 +126,15 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		a.mu.Unlock()
 		t = next
 	}
+}
+
+// statusPage returns the URL of the status page.
+func statusPage(listen config.Listen, on net.Listener) string {
+	scheme := "http"
+	if listen.Cert != "" {
+		scheme = "https"
+	}
+	return fmt.Sprintf("%s://%s/", scheme, on.Addr())
 }
 
 // serve works with a configuration until ctx ends, a listener fails, or another
@@ -164,7 +161,6 @@ func (a *Agent) serve(ctx context.Context, t *session, failed <-chan error) (nex
 			}
 		}
 	}
-	t.end()
 	stop()
 	all.Wait()
 	return next, errors.Join(err, t.close())
@@ -216,22 +212,7 @@ func (a *Agent) session() *session {
 // Status is what the agent knows. It may be called at any time.
 func (a *Agent) Status() *web.Status { return a.session().describe(time.Now()) }
 
-// Trigger starts a job outside its schedule, and names the slot of the run. It
-// does not wait for it. Errors wrap those of package web.
-func (a *Agent) Trigger(ctx context.Context, name string, args json.RawMessage) (string, error) {
-	t := a.session()
-	asked, err := parseArguments(name, args)
-	if err != nil {
-		return "", err
-	}
-	if err := t.known(name, asked); err != nil {
-		return "", err
-	}
-	return t.trigger(ctx, name, "", &asked)
-}
-
-// handler answers on the agent's port, and on the socket over which jobs are
-// started, whatever configuration holds.
+// handler answers on the agent's port, whatever configuration holds.
 func (a *Agent) handler() (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	if err := errors.Join(
@@ -241,11 +222,7 @@ func (a *Agent) handler() (http.Handler, error) {
 	); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	return web.New(web.Options{
-		Status: a.Status, Trigger: a.Trigger, Logger: a.Logger,
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
-		Run:     func(ctx context.Context, job, slot string) (*job.Run, error) { return a.session().find(ctx, job, slot) },
-	}), nil
+	return web.New(a.Status, promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})), nil
 }
 
 // session is the time of one configuration: from its being taken up to the next
@@ -259,22 +236,18 @@ type session struct {
 	identities []age.Identity
 
 	// What is opened when it can be reached, in the background.
-	mu         sync.Mutex
-	client     *client.Client
-	repo       *repository.Repository
-	archiver   *archive.Archiver
-	runner     *job.Runner
-	waiting    string           // why this agent does no jobs
-	failures   map[string]error // why something is not open yet, by what
-	seen       observations
-	asked      asked     // the last full snapshot that was due by size
-	firstAsked time.Time // when the first full snapshot was asked for
-	afterFull  string    // the full snapshot that was given to structure last
-	lookedAt   string    // the newest full snapshot that the archiver has heard of
-	ended      bool      // another term follows, or none
-
-	// exclusive says that the repository decides between several writers.
-	exclusive bool
+	mu             sync.Mutex
+	client         *client.Client
+	repo           *repository.Repository
+	archiver       *archive.Archiver
+	runner         *job.Runner
+	failures       map[string]error // why something is not open yet, by what
+	seen           observations
+	demanded       demanded  // the last full snapshot that was due by size
+	firstDemanded  time.Time // when the first full snapshot was demanded
+	afterFull      string    // the full snapshot that was given to structure last
+	loggedVerified string    // the full snapshot that was logged last as verified
+	lookedAt       string    // the newest full snapshot that the archiver has heard of
 
 	longest   map[string]time.Duration                  // between two slots, by job
 	heartbeat *heartbeat                                // nil where nothing is pinged
@@ -323,13 +296,6 @@ func periods(cfg *config.Config) map[string]time.Duration {
 	return all
 }
 
-// end says that nothing new is begun in this term.
-func (t *session) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ended = true
-}
-
 // close gives back what the term has open, when run has returned.
 func (t *session) close() error {
 	t.mu.Lock()
@@ -360,6 +326,7 @@ func (t *session) run(ctx context.Context) {
 			return
 		}
 		all.Go(func() { t.watchRepository(ctx) })
+		all.Go(func() { t.watchSight(ctx) })
 		all.Go(func() { t.doJobs(ctx) })
 	})
 	all.Go(func() { t.watchHost(ctx) })
@@ -406,46 +373,64 @@ func (t *session) until(ctx context.Context, what string, try func() error) erro
 
 // connect waits until the cluster lets the agent log in.
 func (t *session) connect(ctx context.Context) error {
-	return t.until(ctx, "etcd", func() error {
-		cfg, err := t.cfg.ClientConfig() // the password may have been mended
-		if err != nil {
-			return err
-		}
-		cfg.Logger = t.Logger
-		client, err := client.Dial(ctx, cfg)
-		if err != nil {
-			return err
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.client = client
-		return nil
-	})
+	return t.until(ctx, "etcd", func() error { return t.dial(ctx) })
+}
+
+func (t *session) dial(ctx context.Context) error {
+	cfg, err := t.cfg.ClientConfig() // the password may have been mended
+	if err != nil {
+		return err
+	}
+	cfg.Logger = t.Logger
+	client, err := client.Dial(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.client = client
+	return nil
 }
 
 // openRepository waits until the repository is there, and makes it where there
 // is none yet.
 func (t *session) openRepository(ctx context.Context) error {
 	return t.until(ctx, "repository", func() error {
-		abilities, err := t.sink.Abilities(ctx)
-		if err != nil {
-			return err
-		}
-		if !abilities.ExclusiveCreate && t.cfg.Repository.Writer == "" {
-			return fmt.Errorf("%s does not decide between several writers of one name: name the one agent that writes in repository.writer, or use a server with conditional puts", t.sink)
-		}
-		repo, err := repository.Init(ctx, t.sink, time.Now())
-		if err != nil {
-			return err
-		}
+		err := t.initRepository(ctx)
 		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.repo, t.exclusive = repo, abilities.ExclusiveCreate
-		if w := t.cfg.Repository.Writer; !abilities.ExclusiveCreate && w != t.cfg.Name {
-			t.waiting = fmt.Sprintf("%s does not decide between several writers of one name, and repository.writer names agent %s as the one that writes", t.sink, w)
-		}
-		return nil
+		t.seen.sight.err = err
+		t.mu.Unlock()
+		return err
 	})
+}
+
+func (t *session) initRepository(ctx context.Context) error {
+	abilities, err := t.sink.Abilities(ctx)
+	if err != nil {
+		return err
+	}
+	if !abilities.ExclusiveCreate && !t.cfg.Repository.Alone() {
+		return fmt.Errorf("%s does not decide between several writers of one name: use a server with conditional puts, or promise with repository.lease: off that only this agent uses the repository", t.sink)
+	}
+	for _, note := range abilities.Notes {
+		t.Logger.Warn(note, "repository", t.sink.String())
+	}
+	var repo *repository.Repository
+	switch {
+	case t.cfg.Archiving():
+		repo, err = archive.OpenRepository(ctx, t.sink, t.cfg.Archive.SpoolDir, time.Now())
+	case t.cfg.HasCluster():
+		repo, err = repository.Init(ctx, t.sink, time.Now())
+	default: // a verifier has nothing to store in a new one
+		repo, err = repository.Open(ctx, t.sink)
+	}
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.repo = repo
+	return nil
 }
 
 // opened are the parts that are open by now; any may be nil.

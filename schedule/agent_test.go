@@ -18,12 +18,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // onDisk is a verifier's configuration with a repository in a folder.
@@ -60,7 +64,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 func start(t *testing.T, text string, log *lines, set ...func(*Agent)) (a *Agent, stop func() error) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	a, err := New(t.Context(), parse(t, text), Options{Tool: "test", Logger: logger, Command: []string{os.Args[0], jobArgument}})
+	a, err := New(t.Context(), parse(t, text), Options{Tool: "test", Logger: logger, Program: storetest.Requorum(t)})
 	must(t, err)
 	for _, f := range set {
 		f(a)
@@ -143,11 +147,8 @@ func TestTrustIsLookedAt(t *testing.T) {
 func TestAgentNoticesLess(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	private, public, err := signing.NewKey()
-	must(t, err)
-	must(t, os.WriteFile(file("key"), private, 0o600))
-	must(t, os.WriteFile(file("trust"), append([]byte("ops "), public...), 0o600))
-	keys, err := signing.Read(file("key"), file("trust"), nil)
+	sinktest.WriteKey(t, file("key"))
+	keys, err := signing.Read(file("key"), file("key.trust"), nil)
 	must(t, err)
 	place, err := disk.New(file("repo"))
 	must(t, err)
@@ -155,12 +156,12 @@ func TestAgentNoticesLess(t *testing.T) {
 	s := newShelf(t, repository.WithKeys(place, keys))
 	s.sink = s.repo.Sink()
 	s.log(timelineA, 5, time.Now())
-	s.full(timelineA, time.Now(), false)
+	s.full(timelineA, time.Now())
 	s.log(timelineA, 5, time.Now())
 
 	t.Setenv("XDG_STATE_HOME", file("state"))
 	text := strings.Replace(onDisk(dir, storetest.FreeAddress(t), ""), fmt.Sprintf("%q", "file://"+file("repo")),
-		fmt.Sprintf("file://%s, signing-key-file: %s, trust-file: %s", file("repo"), file("key"), file("trust")), 1)
+		fmt.Sprintf("file://%s, signing-key-file: %s, trust-file: %s", file("repo"), file("key"), file("key.trust")), 1)
 	reached := func(a *Agent, index uint64) func() bool {
 		return func() bool {
 			r := a.Status().Repository.Ranges
@@ -287,4 +288,37 @@ func TestEndWhileReloading(t *testing.T) {
 		require.NoError(t, stop())
 		cancel()
 	}
+}
+
+// Each agent of a repository shows the others: by the marks of their archivers, the
+// lease and the results of jobs.
+func TestAgentsOfARepository(t *testing.T) {
+	now := time.Now()
+	s := newShelf(t, memory())
+	s.log(timelineA, 5, now.Add(-time.Hour))
+	s.full(timelineA, now.Add(-time.Hour))
+	sign := func(member uint64, ago time.Duration, a *repository.Agent) {
+		must(t, segment.Heartbeat{Timeline: timelineA, Mark: raftlog.Mark{Index: 5, Term: 2, Time: now.Add(-ago), Member: member}, Agent: a}.Write(t.Context(), s.repo))
+	}
+	sign(1, time.Minute, nil) // of an older version
+	sign(2, 2*time.Hour, &repository.Agent{Name: "m2", Role: "writer"})
+	sign(2, time.Minute, &repository.Agent{Name: "m2", Host: "h2", Tool: "requorum 2", Role: "follower", Jobs: []string{"full"}, Keeps: "last 1"})
+	sign(3, 48*time.Hour, &repository.Agent{Name: "m3"})
+	session := termOn(t, beside, s.sink)
+	session.seen.agents = s.inventory().agents(t.Context())
+	st := &web.Status{Time: now, Jobs: []job.Status{
+		{Name: jobDrill, LastSuccess: &job.Run{Agent: "v1", Finished: now.Add(-time.Hour)}, LastFailure: &job.Run{Agent: "m2", Finished: now.Add(-time.Hour)}},
+	}}
+	session.describeAgents(st, session.seen, nil)
+	var got []string
+	for _, a := range st.Agents {
+		got = append(got, fmt.Sprint(a.Name, " ", a.Role, " ", a.Jobs, " ", a.Self, " ", now.Sub(a.Seen).Round(time.Minute)))
+	}
+	require.Equal(t, []string{"m1  [] true 0s", "m2 follower [full] false 1m0s", "v1  [] false 1h0m0s"}, got)
+	require.Equal(t, "h2", st.Agents[1].Host)
+	noNull(t, st.Agents)
+	session.describeProblems(st, session.seen)
+	require.True(t, slices.ContainsFunc(st.Problems, func(p web.Problem) bool {
+		return p.Kind == web.KindRetention && strings.Contains(p.Text, "agent m2 has another retention (last 1) than this one (any-point 168h0m0s, ")
+	}), "%+v", st.Problems)
 }

@@ -17,9 +17,6 @@ const archiveAgain = 30 * time.Second
 
 // archive archives the member's log until ctx ends.
 func (t *session) archive(ctx context.Context) {
-	if t.mayNotWrite(ctx) {
-		return
-	}
 	for {
 		err := t.archiveOnce(ctx)
 		if ctx.Err() != nil {
@@ -43,54 +40,15 @@ func (t *session) archive(ctx context.Context) {
 // archiveWell is how long the archiver runs when what ended it before is over.
 const archiveWell = 10 * time.Second
 
-// mayNotWrite waits until it is known whether this agent may write, where only
-// one agent may. While the repository is away that is not known, and the log
-// stays where it is: in the member's own files.
-func (t *session) mayNotWrite(ctx context.Context) bool {
-	if t.cfg.Repository.Writer == "" || t.cfg.Repository.Writer == t.cfg.Name {
-		return false
-	}
-	for {
-		t.mu.Lock()
-		known, waiting := t.repo != nil, t.waiting != ""
-		t.mu.Unlock()
-		if known {
-			return waiting
-		}
-		select {
-		case <-ctx.Done():
-			return true
-		case <-time.After(tryAgain):
-		}
-	}
-}
-
 func (t *session) archiveOnce(ctx context.Context) error {
-	client, _, _ := t.opened()
-	c := t.cfg.Archive
-	var archiver *archive.Archiver
-	keeper := &Keeper{Sink: t.documents, Take: t.takeDue, Notify: t.notifyFirst}
-	archiver, err := archive.New(archive.Config{
-		Client: client, DataDir: t.cfg.Member.DataDir, WALDir: t.cfg.Member.WALDir,
-		Sink: t.sink, Codec: t.codec, SingleWriter: t.cfg.Repository.Writer == t.cfg.Name, Identities: t.identities, Tool: t.Tool,
-		SpoolDir: c.SpoolDir, SpoolLimit: int64(c.SpoolLimit), Interval: c.Interval.Std(), Size: int64(c.Size),
-		Takeover: c.Takeover.Std(), CheckpointHash: c.CheckpointHash.Std(), Logger: t.Logger,
-		OnGap:  keeper.EnsureFull,
-		Events: t.archiveEvent,
-		Origin: func(cluster uint64) (repository.Timeline, bool) {
-			return restore.Origin(t.cfg.Member.DataDir, cluster)
-		},
-	})
+	k := &keeper{Sink: t.documents, Take: t.takeDue, Notify: t.notifyFirst}
+	archiver, err := t.newArchiver(k)
 	if err != nil {
 		return err
 	}
-	keeper.Archiver = archiver
-	t.mu.Lock()
-	t.archiver = archiver
-	t.mu.Unlock()
 	beginning, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
-	beside.Go(func() { keeper.KeepBeginning(beginning) })
+	beside.Go(func() { k.KeepBeginning(beginning) })
 	well := time.AfterFunc(archiveWell, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -101,6 +59,32 @@ func (t *session) archiveOnce(ctx context.Context) error {
 	stop()
 	beside.Wait()
 	return err
+}
+
+// newArchiver returns an archiver, with a keeper of the full snapshots that its log needs.
+func (t *session) newArchiver(k *keeper) (*archive.Archiver, error) {
+	client, _, _ := t.opened()
+	c := t.cfg.Archive
+	archiver, err := archive.New(archive.Config{
+		Client: client, DataDir: t.cfg.Member.DataDir, WALDir: t.cfg.Member.WALDir,
+		Sink: t.sink, Codec: t.codec, SingleWriter: t.cfg.Repository.Alone(), Identities: t.identities, Tool: t.Tool,
+		SpoolDir: c.SpoolDir, SpoolLimit: int64(c.SpoolLimit), Interval: c.Interval.Std(), Size: int64(c.Size),
+		Takeover: c.Takeover.Std(), Logger: t.Logger,
+		OnGap:  k.EnsureFull,
+		Events: t.archiveEvent,
+		About:  t.about,
+		Origin: func(cluster uint64) (repository.Timeline, bool) {
+			return restore.Origin(t.cfg.Member.DataDir, cluster)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.Archiver = archiver
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.archiver = archiver
+	return archiver, nil
 }
 
 // notifyFirst logs what keeps the first full snapshot from being taken here; that
@@ -115,11 +99,11 @@ func (t *session) notifyFirst(text string) {
 
 // archiveEvent logs alarms that come and go.
 func (t *session) archiveEvent(e archive.Event) {
-	level, text := slog.LevelInfo, "alarm is over"
+	level, text := slog.LevelInfo, "alarm "+string(e.Alarm)+" is over"
 	if e.Raised {
-		level, text = slog.LevelWarn, "alarm"
+		level, text = slog.LevelWarn, "alarm "+string(e.Alarm)
 	}
-	t.Logger.Log(context.Background(), level, text, "alarm", e.Alarm, "why", e.Text)
+	t.Logger.Log(context.Background(), level, text, "why", e.Text)
 }
 
 // sampleRecoveryPoint follows up to when everything can be restored.
@@ -131,9 +115,21 @@ func (t *session) sampleRecoveryPoint(ctx context.Context) {
 		}
 		s := archiver.State()
 		t.point.confirm(s.Applied, s.Confirmed)
-		// At the beginning of its work it does not know yet what is there.
-		if s.Timeline.ClusterID != 0 && s.Role != archive.Starting {
-			t.point.durable(t.sink.String()+" "+s.Timeline.String(), s.Recoverable)
+		t.mu.Lock()
+		sight, reach := t.seen.sight, t.seen.reach
+		t.mu.Unlock()
+		// At the beginning of its work it does not know yet what is there. Nor does anyone
+		// while the repository does not answer.
+		if s.Timeline.ClusterID != 0 && s.Role != archive.Starting && !sight.at.IsZero() && sight.err == nil {
+			t.point.durable(t.sink.String()+" "+s.Timeline.String(), reach.least(s.Timeline, s.Recoverable))
 		}
 	})
+}
+
+// least is the smaller of what an archiver believes to be recoverable and what was listed.
+func (r *reach) least(t repository.TimelineID, index uint64) uint64 {
+	if r != nil && r.timeline == t {
+		return min(index, r.index)
+	}
+	return index
 }

@@ -19,22 +19,22 @@ import (
 // snapshot's own deadline, and a little more.
 const duePatience = snapshot.DefaultTimeout + time.Minute
 
-// Archiver is what is asked of an *archive.Archiver.
-type Archiver interface {
+// keptArchiver is what a keeper uses of an *archive.Archiver.
+type keptArchiver interface {
 	State() archive.State
 	LookAgain()
 }
 
-// Keeper sees to the full snapshots that an archived log is of no use without: the
+// keeper sees to the full snapshots that an archived log is of no use without: the
 // first one of a timeline, and one behind each gap. Of several archivers the writer
 // takes it; the others look again, and take it where none came for long. One that
 // covers the gap already, whoever took it, is enough. Its fields are set before it is
 // used.
-type Keeper struct {
+type keeper struct {
 	// Sink is the repository's.
 	Sink sinks.Sink
 	// Archiver is whose log is archived.
-	Archiver Archiver
+	Archiver keptArchiver
 	// Take takes a full snapshot for a timeline.
 	Take func(context.Context, repository.TimelineID) error
 	// Notify is given what keeps the first snapshot from being taken, once for each
@@ -48,7 +48,7 @@ type Keeper struct {
 
 // Begin sees to it that a timeline has a full snapshot at all. What becomes due
 // later, the archiver says itself.
-func (k *Keeper) Begin(ctx context.Context) error {
+func (k *keeper) Begin(ctx context.Context) error {
 	state := k.Archiver.State()
 	if state.Timeline == (repository.TimelineID{}) {
 		return nil // it has not found it yet
@@ -65,7 +65,7 @@ const (
 )
 
 // KeepBeginning calls Begin until the archiver's timeline has a full snapshot.
-func (k *Keeper) KeepBeginning(ctx context.Context) {
+func (k *keeper) KeepBeginning(ctx context.Context) {
 	last := ""
 	for wait := lookBegun; ; {
 		select {
@@ -96,7 +96,7 @@ func (k *Keeper) KeepBeginning(ctx context.Context) {
 
 // EnsureFull sees to it that there is a full snapshot which the log behind a gap
 // goes on from. Its error is why there is none yet; it is to be called again.
-func (k *Keeper) EnsureFull(ctx context.Context, gap archive.Gap) error {
+func (k *keeper) EnsureFull(ctx context.Context, gap archive.Gap) error {
 	timeline, err := repository.ParseTimelineID(gap.Timeline)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
@@ -25,7 +26,7 @@ import (
 // to do.
 const fitWait = time.Minute
 
-// clientWait is how long a full snapshot that is asked for at the start waits for the
+// clientWait is how long a full snapshot that is demanded at the start waits for the
 // cluster to be reached.
 const clientWait = 30 * time.Second
 
@@ -33,10 +34,7 @@ var errNoMember = errors.New("no member of the cluster was reached yet")
 
 // full takes a full snapshot.
 func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) {
-	args, err := parseArguments(task.Job, task.Arg)
-	if err != nil {
-		return job.Result{}, job.Final(err)
-	}
+	args, _ := task.Arg.(arguments) // a slot of the schedule has none
 	client, repo, archiver := t.opened()
 	for wait := time.Now().Add(clientWait); client == nil && time.Now().Before(wait); client, _, _ = t.opened() {
 		select {
@@ -48,29 +46,21 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 	if client == nil {
 		return job.Result{}, errNoMember
 	}
-	labels := map[string]string{"agent": t.cfg.Name, "slot": task.Slot}
-	if args.Reason != "" {
-		labels["reason"] = args.Reason
+	req, err := t.fullRequest(ctx, client, args)
+	if err != nil {
+		return job.Result{}, err
 	}
-	var attachments []job.Attachment
-	for _, a := range t.cfg.Attachments {
-		attachments = append(attachments, job.Attachment(a))
-	}
-	c := t.cfg.Jobs.Full
-	compression := t.codec
-	compression.Workers = max(1, runtime.GOMAXPROCS(0)-1) // one is left to etcd
-	result, err := snapshot.Take(ctx, snapshot.Request{
-		Client: client, Local: t.localMember(), Sinks: []sinks.Sink{t.sink}, Codec: compression, Tool: t.Tool, Labels: labels,
-		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Attachments: job.Attachments(attachments),
-		HashKV: c.HashKV, ReadBack: c.ReadBack, Timeout: c.Timeout.Std(), Reached: archive.Reached, Fit: fitWait, Logger: t.Logger,
-		Progress: func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) },
-	})
-	if errors.Is(err, snapshot.ErrTaken) {
-		made, err := taken(ctx, repo, task.BackupID(), err)
-		if err != nil {
-			return job.Result{}, err
+	if archiver != nil && req.Timeline.N == 0 {
+		if s := archiver.State(); s.Role == archive.Writer || s.Role == archive.Follower {
+			req.Timeline = s.Timeline // by the log, which shows more than how far the cluster is
 		}
-		return *made, nil
+	}
+	req.ID, req.Attempt = task.BackupID(), task.Attempt
+	req.Labels["slot"] = task.Slot
+	req.Progress = func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) }
+	result, err := snapshot.Take(ctx, req)
+	if errors.Is(err, snapshot.ErrTaken) {
+		return taken(ctx, repo, task.BackupID(), err)
 	}
 	if err != nil {
 		return job.Result{}, err
@@ -78,12 +68,55 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 	if archiver != nil {
 		archiver.LookAgain()
 	}
-	m := result.Outcomes[0].Manifest
+	m := result.Manifest
 	return job.Result{
 		Backup: m.ID, Bytes: m.Object.StoredSize,
 		Text: fmt.Sprintf("backup %s of revision %d from %s: %s stored as %s", m.ID, m.Facts.Revision, memberOf(m),
 			humanize.IBytes(uint64(m.Object.RawSize)), humanize.IBytes(uint64(m.Object.StoredSize))),
 	}, nil
+}
+
+// fullRequest returns how a full snapshot is taken here, without what a job adds.
+func (t *session) fullRequest(ctx context.Context, client *client.Client, args arguments) (snapshot.Request, error) {
+	labels := map[string]string{"agent": t.cfg.Name}
+	if args.Reason != "" {
+		labels["reason"] = args.Reason
+	}
+	c := t.cfg.Jobs.Full
+	compression := t.codec
+	compression.Workers = max(1, runtime.GOMAXPROCS(0)-1) // one is left to etcd
+	req := snapshot.Request{
+		Client: client, Local: t.localMember(), Sink: t.sink, Codec: compression, Tool: t.Tool, Labels: labels,
+		Repository: t.repositoryID(), Timeline: args.Timeline,
+		HashKV: c.HashKV, ReadBack: c.ReadBack, Timeout: c.Timeout.Std(), Reached: archive.Reached, Fit: fitWait, Logger: t.Logger,
+	}
+	if len(t.cfg.Attachments) == 0 {
+		return req, nil
+	}
+	var err error
+	req.Attachments, err = job.PackAttachments(ctx, t.cfg.Attachments)
+	return req, err
+}
+
+// taken is the result of a run whose backup exists already: an attempt before
+// this one made it, and died before it could record that. If that attempt still runs, it
+// has the slot, and the end of this one's run finds out.
+func taken(ctx context.Context, repo *repository.Repository, id string, cause error) (job.Result, error) {
+	timelines, err := repo.TimelineIDs(ctx)
+	if err != nil {
+		return job.Result{}, err
+	}
+	for _, timeline := range timelines {
+		m, err := snapshot.ReadManifest(ctx, repo, timeline, id)
+		if errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrAltered) && !repo.Doubtful(err) {
+			continue
+		}
+		if err != nil {
+			return job.Result{}, err
+		}
+		return job.Result{Backup: m.ID, Bytes: m.Object.StoredSize, Text: fmt.Sprintf("backup %s of revision %d, which an earlier attempt had made", m.ID, m.Facts.Revision)}, nil
+	}
+	return job.Result{}, cause
 }
 
 // localMember is the member of this agent; nil where it has none, or where what is to
@@ -108,45 +141,32 @@ func memberOf(m *snapshot.Manifest) string {
 	return m.Source.Endpoint
 }
 
+// logNeedsFull is the reason for a full snapshot without which log cannot be restored.
+const logNeedsFull = "the archived log needs it"
+
 // takeDue takes a full snapshot that the archive needs, and waits for it.
 func (t *session) takeDue(ctx context.Context, timeline repository.TimelineID) error {
-	slot, err := t.trigger(ctx, jobFull, "", &arguments{Timeline: timeline, Reason: "the archived log needs it"})
+	d, err := t.demand(jobFull, "", arguments{Timeline: timeline, Reason: logNeedsFull})
 	if err != nil {
 		return err
 	}
-	return t.await(ctx, jobFull, slot)
-}
-
-// awaitMore is how long a run that was asked for may wait behind another one, and
-// to be written down, beside the time that it may take itself.
-const awaitMore = 5 * time.Minute
-
-// await waits for the end of a run that was asked for here.
-func (t *session) await(ctx context.Context, name, slot string) error {
 	limit := t.cfg.Jobs.Full.Timeout.Std() + awaitMore
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("job %s, slot %s: no result after %s", name, slot, limit))
-	defer cancel()
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ticker.C:
+	select {
+	case <-d.Done():
+		if err := d.Err(); err != nil {
+			return fmt.Errorf("job %s: %w", jobFull, err)
 		}
-		run, err := t.find(ctx, name, slot)
-		switch {
-		case err != nil: // the repository is away: that passes, or the time is up
-		case run == nil: // it neither waits, nor is under way, nor has a result
-			return fmt.Errorf("job %s, slot %s was given up: it could not be claimed", name, slot)
-		case run.Finished.IsZero():
-		case run.OK:
-			return nil
-		default:
-			return fmt.Errorf("job %s, slot %s: %s", name, slot, run.Text)
-		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(limit):
+		return fmt.Errorf("job %s: no result after %s", jobFull, limit)
 	}
 }
+
+// awaitMore is how long a demand may wait behind another run, and for its result to be
+// written, besides the time that the run itself may take.
+const awaitMore = 5 * time.Minute
 
 // seesVoter says that a member answers which can confirm what the cluster has
 // acknowledged: a learner cannot.
@@ -158,24 +178,23 @@ func (t *session) seesVoter() bool {
 	})
 }
 
-// askAgain is how soon a full snapshot that is due by size is asked for again where
-// the one that was asked for did not come.
-const askAgain = 30 * time.Minute
+// demandAgain is how soon the agent demands a full snapshot again if the last demand
+// gave none.
+const demandAgain = 30 * time.Minute
 
-// asked is what was asked for last.
-type asked struct {
-	newest    string // the newest full snapshot then
-	job, slot string
-	at        time.Time
+// demanded is the last full snapshot that was due by size.
+type demanded struct {
+	*job.Demand
+	newest string // the newest full snapshot then
+	at     time.Time
 }
 
-// triggerBySize asks for a full snapshot where the log since the last one takes
-// longer to replay than a restore should. The agent that writes the archive does:
-// of several one.
-func (t *session) triggerBySize(ctx context.Context) {
+// demandFullBySize demands a full snapshot if the log since the last one takes longer to
+// replay than a restore should. The agent that writes the archive does: of several one.
+func (t *session) demandFullBySize() {
 	_, _, archiver := t.opened()
 	if archiver != nil && archiver.State().Role == archive.Writer {
-		t.askBySize(ctx)
+		t.demandBySize()
 	}
 }
 
@@ -183,39 +202,39 @@ func (t *session) triggerBySize(ctx context.Context) {
 // itself, which knows the timeline.
 const firstAfter = time.Minute
 
-// triggerFirst asks for the first full snapshot where no archiver does: none runs
+// demandFirst demands the first full snapshot if no archiver does: none runs
 // here, or it cannot begin. The agent that runs the job does.
-func (t *session) triggerFirst(ctx context.Context) {
+func (t *session) demandFirst() {
 	client, _, archiver := t.opened()
 	if archiver != nil && archiver.State().Timeline.ClusterID != 0 {
 		return
 	}
 	t.mu.Lock()
 	due := t.seen.newest == nil && !t.seen.repository.Listed.IsZero() && t.seen.cluster.Error == "" && t.seen.cluster.ID != "" &&
-		t.cfg.Jobs.Full.Runs() && time.Since(t.started) > firstAfter && time.Since(t.firstAsked) > askAgain
+		t.cfg.Jobs.Full.Runs() && time.Since(t.started) > firstAfter && time.Since(t.firstDemanded) > demandAgain
 	runner := t.runner
 	t.mu.Unlock()
 	if !due || client == nil || runner == nil || !runner.Runs(jobFull) {
 		return
 	}
-	_, err := t.trigger(ctx, jobFull, "", &arguments{Reason: "there is none yet"})
+	_, err := t.demand(jobFull, "", arguments{Reason: "there is none yet"})
 	t.mu.Lock()
-	t.firstAsked = time.Now()
+	t.firstDemanded = time.Now()
 	t.mu.Unlock()
-	if err != nil && ctx.Err() == nil {
-		t.Logger.Warn("there is no full snapshot, and none could be asked for", "err", err)
+	if err != nil {
+		t.Logger.Warn("there is no full snapshot, and no run could be demanded", "err", err)
 	}
 }
 
-// triggerAfterFull has a new full snapshot verified, whichever agent took it: those that
+// demandAfterFull has a new full snapshot verified, whichever agent took it: those that
 // take them need no identity, and those that verify need not take any. The slot follows
 // from the snapshot, so that of several agents one does it.
-func (t *session) triggerAfterFull(ctx context.Context, s *inventory, newest *snapshot.Manifest) {
+func (t *session) demandAfterFull(s *inventory, newest *snapshot.Manifest) {
 	j := t.cfg.Jobs.Structure
 	t.mu.Lock()
 	runner := t.runner
 	t.mu.Unlock()
-	if !j.Runs() || !j.AfterFull || runner == nil || !runner.Runs(jobStructure) || newest == nil || newest.Synthetic() || newest.ID == t.afterFull {
+	if !j.Runs() || !j.AfterFull || runner == nil || !runner.Runs(jobStructure) || newest == nil || newest.ID == t.afterFull {
 		return
 	}
 	if _, proved := s.chain.Newest(newest, report.Structure); proved {
@@ -225,60 +244,39 @@ func (t *session) triggerAfterFull(ctx context.Context, s *inventory, newest *sn
 		return
 	}
 	sum := sha256.Sum256([]byte(newest.Timeline.String() + "/" + newest.ID))
-	_, err := t.trigger(ctx, jobStructure, repository.DemandSlot(newest.Started, sum[:]), &arguments{Backup: newest.ID})
-	if err == nil {
-		t.afterFull = newest.ID
-	}
-	if err != nil && ctx.Err() == nil {
+	if _, err := t.demand(jobStructure, repository.DemandSlot(newest.Started, sum[:]), arguments{Backup: newest.ID}); err != nil {
 		t.Logger.Warn("the new full snapshot is not verified at once", "backup", newest.ID, "err", err)
+		return
 	}
+	t.afterFull = newest.ID
 }
 
-func (t *session) askBySize(ctx context.Context) {
+func (t *session) demandBySize() {
 	t.mu.Lock()
-	newest, bytes, entries, last := t.seen.newest, t.seen.logBytes, t.seen.entries, t.asked
+	newest, bytes, last := t.seen.newest, t.seen.logBytes, t.demanded
 	t.mu.Unlock()
-	if newest == nil {
+	limit := int64(t.cfg.Jobs.Full.MaxLog)
+	if newest == nil || !t.cfg.Jobs.Full.Runs() || limit == 0 || bytes < limit || newest.ID == last.newest && !last.mayRepeat() {
 		return
 	}
-	name, reason := t.dueBySize(bytes, entries)
-	if name == "" || newest.ID == last.newest && name == last.job && !t.mayAskAgain(ctx, last) {
-		return
-	}
-	var args *arguments
-	if name == jobFull {
-		args = &arguments{Reason: reason}
-	}
-	slot, err := t.trigger(ctx, name, "", args)
+	reason := fmt.Sprintf("%s of log since the last full snapshot", humanize.IBytes(uint64(bytes)))
+	d, err := t.demand(jobFull, "", arguments{Reason: reason})
 	if err != nil {
-		t.Logger.Warn("a full snapshot is due and could not be asked for", "reason", reason, "err", err)
+		t.Logger.Warn("a full snapshot is due and could not be demanded", "reason", reason, "err", err)
 		return
 	}
-	t.Logger.Info("a full snapshot is due", "job_name", name, "reason", reason, "slot", slot)
+	t.Logger.Info("a full snapshot is due", "reason", reason)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asked = asked{newest: newest.ID, job: name, slot: slot, at: time.Now()}
+	t.demanded = demanded{Demand: d, newest: newest.ID, at: time.Now()}
 }
 
-// dueBySize is the job that so much log asks for, and why; empty where none. Where
-// it is enough for both, the synthetic one was due before, and did not come.
-func (t *session) dueBySize(bytes int64, entries uint64) (name, reason string) {
-	j := t.cfg.Jobs
-	switch {
-	case j.Full.Runs() && j.Full.MaxLog > 0 && bytes >= int64(j.Full.MaxLog):
-		return jobFull, fmt.Sprintf("%s of log since the last full snapshot", humanize.IBytes(uint64(bytes)))
-	case j.Synthetic.Runs() && j.Synthetic.Entries > 0 && entries >= j.Synthetic.Entries:
-		return jobSynthetic, fmt.Sprintf("%d entries of log since the last full snapshot", entries)
-	}
-	return "", ""
-}
-
-// mayAskAgain says that what was asked for has ended, a while ago, and gave no
-// newer full snapshot.
-func (t *session) mayAskAgain(ctx context.Context, last asked) bool {
-	if time.Since(last.at) < askAgain {
+// mayRepeat reports whether the run has ended, and was demanded a while ago.
+func (d demanded) mayRepeat() bool {
+	select {
+	case <-d.Done():
+		return time.Since(d.at) >= demandAgain
+	default:
 		return false
 	}
-	run, err := t.find(ctx, last.job, last.slot)
-	return err == nil && (run == nil || !run.Finished.IsZero())
 }

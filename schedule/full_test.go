@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -22,19 +21,19 @@ import (
 	"github.com/requorum/requorum/verify/report"
 )
 
-// withRunner lets jobs run, of which do takes the place of full and synthetic.
+// withRunner lets jobs run, of which do takes the place of full.
 func withRunner(t *testing.T, session *session, do func(context.Context, *job.Task) (job.Result, error)) {
 	t.Helper()
 	must(t, session.openRepository(t.Context()))
 	entries := session.entries()
 	for i, e := range entries {
 		entries[i].Schedule = ""
-		if do != nil && (e.Name == jobFull || e.Name == jobSynthetic) {
+		if do != nil && e.Name == jobFull {
 			entries[i].Do = do
 		}
 	}
 	var err error
-	session.runner, err = job.NewRunner(session.repo, job.Options{Agent: session.cfg.Name, Exclusive: session.exclusive, Writer: session.cfg.Repository.Writer, Logger: session.Logger}, entries)
+	session.runner, err = job.NewRunner(session.repo, job.Options{Agent: session.cfg.Name, Logger: session.Logger}, entries)
 	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -54,9 +53,7 @@ func TestTakeDue(t *testing.T) {
 		var args arguments
 		var fail error
 		withRunner(t, session, func(ctx context.Context, task *job.Task) (job.Result, error) {
-			if err := json.Unmarshal(task.Arg, &args); err != nil {
-				return job.Result{}, err
-			}
+			args, _ = task.Arg.(arguments)
 			time.Sleep(10 * time.Minute)
 			return job.Result{Text: "done"}, fail
 		})
@@ -70,13 +67,12 @@ func TestTakeDue(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.ErrorIs(t, session.takeDue(ctx, timelineA), context.DeadlineExceeded, "the end of the context")
-		require.ErrorContains(t, session.await(t.Context(), jobFull, "20260101T000000Z-demand-aaaaaa"), "given up", "a run of which there is nothing")
 	})
 }
 
 // A run that cannot be claimed is given up, and so is waiting for it; one whose
 // result cannot be written for a while is waited for.
-func TestAwaitRepositoryAway(t *testing.T) {
+func TestTakeDueRepositoryAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
 		session := termOn(t, beside, sink)
@@ -96,13 +92,13 @@ func TestAwaitRepositoryAway(t *testing.T) {
 	})
 }
 
-// A full snapshot that so much log asks for is asked for once; again where what was
-// asked for did not come, within the hour.
-func TestAskBySize(t *testing.T) {
+// A full snapshot that so much log needs is demanded once; again if it did not come,
+// within the hour.
+func TestDemandBySize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		session := termOn(t, strings.Replace(beside, "archive:", "jobs: {synthetic: {run: lease, entries: 1000}, full: {max-log: 1MiB}}\narchive:", 1), memory())
+		session := termOn(t, strings.Replace(beside, "archive:", "jobs: {full: {max-log: 1MiB}}\narchive:", 1), memory())
 		var mu sync.Mutex // of what follows
-		runs := map[string]int{}
+		runs := 0
 		var fail error
 		lasts := time.Second
 		set := func(d time.Duration, err error) {
@@ -110,56 +106,52 @@ func TestAskBySize(t *testing.T) {
 			defer mu.Unlock()
 			lasts, fail = d, err
 		}
-		withRunner(t, session, func(_ context.Context, task *job.Task) (job.Result, error) {
+		withRunner(t, session, func(context.Context, *job.Task) (job.Result, error) {
 			mu.Lock()
-			runs[task.Job]++
+			runs++
 			d, err := lasts, fail
 			mu.Unlock()
 			time.Sleep(d)
 			return job.Result{}, err
 		})
-		look := func(newest string, bytes int64, entries uint64) {
-			session.seen.newest, session.seen.logBytes, session.seen.entries = &snapshot.Manifest{ID: newest}, bytes, entries
-			session.askBySize(t.Context())
+		look := func(newest string, bytes int64) {
+			session.seen.newest, session.seen.logBytes = &snapshot.Manifest{ID: newest}, bytes
+			session.demandBySize()
 			time.Sleep(listEvery)
 		}
-		expect := func(what string, synthetic, full int) {
+		expect := func(what string, want int) {
 			t.Helper()
 			mu.Lock()
 			defer mu.Unlock()
-			if runs[jobSynthetic] != synthetic || runs[jobFull] != full {
-				t.Errorf("%s: %v, want %d and %d", what, runs, synthetic, full)
+			if runs != want {
+				t.Errorf("%s: %d runs, want %d", what, runs, want)
 			}
-			clear(runs)
+			runs = 0
 		}
-		look("a", 1000, 999)
-		expect("too little", 0, 0)
-		set(time.Second, errors.New("the log does not lead on"))
+		look("a", 1<<20-1)
+		expect("too little", 0)
+		set(time.Second, errors.New("the member is gone"))
 		for range 5 {
-			look("a", 2000, 1000)
+			look("a", 1<<20)
 		}
-		expect("enough for a synthetic one", 1, 0)
+		expect("enough", 1)
 		for range 6 {
-			look("a", 3000, 2000)
+			look("a", 1<<20)
 		}
-		expect("after an hour without one", 1, 0)
-		for range 5 {
-			look("a", 1<<20, 3000)
-		}
-		expect("enough for a full one, as no synthetic one came", 0, 1)
+		expect("after an hour without one", 1)
 		set(3*time.Hour, nil)
 		for range 5 {
-			look("b", 5000, 1000)
+			look("b", 2<<20)
 		}
-		expect("the next one", 1, 0)
+		expect("the next one", 1)
 		for range 24 {
-			look("b", 6000, 2000)
+			look("b", 2<<20)
 		}
-		expect("it is under way still", 0, 0)
+		expect("it is under way still", 0)
 		session.seen.newest = nil
-		session.askBySize(t.Context())
+		session.demandBySize()
 		time.Sleep(12 * time.Hour)
-		expect("no full snapshot at all, and none that waited behind the last", 0, 0)
+		expect("no full snapshot at all, and none that waited behind the last", 0)
 	})
 }
 
@@ -171,7 +163,7 @@ func TestTakenIsDone(t *testing.T) {
 	task := &job.Task{Job: jobFull, Slot: "20260102T010000Z", Attempt: 2}
 	_, err := taken(t.Context(), s.repo, task.BackupID(), snapshot.ErrTaken)
 	require.ErrorIs(t, err, snapshot.ErrTaken, "without a backup")
-	m := *s.full(timelineA, time.Now(), false)
+	m := *s.full(timelineA, time.Now())
 	m.ID = task.BackupID()
 	m.Object.Name = repository.SnapshotName(timelineA, m.ID, 1, false)
 	must(t, s.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, m.ID), m))
@@ -200,7 +192,7 @@ func TestDemandFirst(t *testing.T) {
 			for _, session := range terms {
 				var known *inventory
 				must(t, session.lookAtInventory(t.Context(), &known))
-				if !session.firstAsked.IsZero() {
+				if !session.firstDemanded.IsZero() {
 					asked++
 				}
 			}
@@ -213,9 +205,9 @@ func TestDemandFirst(t *testing.T) {
 		if n := look(); n != 1 {
 			t.Errorf("asked by %d after a minute", n)
 		}
-		first := terms[0].firstAsked
+		first := terms[0].firstDemanded
 		time.Sleep(time.Minute)
-		if n := look(); n != 1 || !terms[0].firstAsked.Equal(first) {
+		if n := look(); n != 1 || !terms[0].firstDemanded.Equal(first) {
 			t.Errorf("asked by %d a minute later", n)
 		}
 	})
@@ -275,7 +267,7 @@ func TestDemandAfterFull(t *testing.T) {
 			t.Errorf("without a full snapshot %v asked", asked)
 		}
 		shelf.log(timelineA, 5, time.Now())
-		m := shelf.full(timelineA, time.Now(), false)
+		m := shelf.full(timelineA, time.Now())
 		for range 2 {
 			if asked := look(); len(asked) != 2 || slices.Contains(asked, "taker") {
 				t.Errorf("%v asked, want a and b", asked)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/schedule/web"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 const (
@@ -86,7 +87,8 @@ func (h *heartbeat) round(ctx context.Context, now time.Time) {
 	if s.Repository.Listed.IsZero() || now.Sub(s.Time) > interval+pingStale || now.Before(h.retry) {
 		return // it has not looked yet, or does not look any more
 	}
-	if !s.Writer && s.Archives || s.Waiting != "" {
+	writes := s.Writer || s.Archive != nil && s.Archive.Role == archive.Spooling
+	if !writes && s.Archives {
 		h.active = false
 		return
 	}

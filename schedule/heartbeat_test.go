@@ -83,17 +83,13 @@ func TestHeartbeatFails(t *testing.T) {
 	})
 }
 
-// Promise 1: who stands by, waits or hangs sends nothing.
+// Promise 1: an agent that stands by or hangs sends nothing.
 func TestHeartbeatOfTheWriterAlone(t *testing.T) {
 	for name, change := range map[string]func(*pinged){
 		"stands by":          func(a *pinged) { a.status.Writer = false },
-		"waits":              func(a *pinged) { a.status.Writer, a.status.Waiting = false, "m2 is the named writer" },
 		"has not looked yet": func(a *pinged) { a.status.Repository.Listed = time.Time{} },
 		"archives, and has no role yet": func(a *pinged) {
 			a.status.Writer, a.status.Archive = false, nil
-		},
-		"waits, no archive": func(a *pinged) {
-			a.status.Writer, a.status.Archive, a.status.Waiting = false, nil, "m2 is the named writer"
 		},
 		"hangs": func(a *pinged) { a.frozen, a.status.Time = true, time.Now().Add(-time.Hour) },
 		"fails, stands by": func(a *pinged) {

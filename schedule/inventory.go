@@ -26,8 +26,8 @@ const documentMemory = 16 << 20
 type inventory struct {
 	repo     *repository.Repository
 	archives *walreplay.Archives
-	fresh    *walreplay.Freshness
 	less     error // it holds less than was seen before; nil where it does not
+	over     error // the cluster began again without what is archived, and nobody has answered; nil if not
 
 	catalog *snapshot.Catalog
 	chain   verdict.List
@@ -75,13 +75,13 @@ func (s *inventory) look(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	var ids []repository.TimelineID
-	for _, t := range s.catalog.Timelines {
-		ids = append(ids, t.ID)
-	}
 	var less *walreplay.RolledBackError
-	if s.less = s.fresh.Check(ctx, s.archives, s.catalog, ids...); s.less != nil && !errors.As(s.less, &less) {
+	if s.less = s.archives.CheckReached(ctx, s.catalog); s.less != nil && !errors.As(s.less, &less) {
 		return s.less
+	}
+	var over *snapshot.StartedOverError
+	if s.over = s.archives.CheckStartedOver(ctx, s.catalog); s.over != nil && !errors.As(s.over, &over) {
+		return s.over
 	}
 	pins, err := s.repo.Pins(ctx)
 	if err != nil {
@@ -104,11 +104,8 @@ func (s *inventory) describe(r *web.Repository) {
 	for _, m := range s.catalog.Manifests {
 		b := web.Backup{
 			ID: m.ID, Timeline: m.Timeline, Time: m.Started, Finished: m.Finished, Revision: m.Facts.Revision, Index: m.Facts.RaftIndex,
-			Stored: m.Object.StoredSize, Raw: m.Object.RawSize, Synthetic: m.Synthetic(), Pinned: s.pinned[backupKey(m.Timeline, m.ID)],
-			Source: cmp.Or(m.Source.Name, m.Source.Endpoint),
-		}
-		if b.Synthetic {
-			b.Source = "synthetic"
+			Stored: m.Object.StoredSize, Raw: m.Object.RawSize, Pinned: s.pinned[backupKey(m.Timeline, m.ID)],
+			Source: cmp.Or(m.Source.Name, m.Source.Endpoint), Encrypted: m.Object.Encrypted(), SignedBy: m.Stored.SignedBy,
 		}
 		if w, ok := s.chain.Damaged(m); ok {
 			b.Failed, b.ProvedAt = failedLevel(w), w.Verdict.Finished
@@ -193,20 +190,14 @@ func (s *inventory) counts(m *snapshot.Manifest) bool {
 }
 
 // held is up to when each timeline's good full snapshots hold all that was
-// acknowledged. One that was read from a member holds what was before it was begun,
-// a synthetic one what a member was last seen to have confirmed within it. One that
+// acknowledged: what was before they were begun. One that
 // seems to be of the future says nothing: the clock that gave it was wrong.
 func (s *inventory) held() map[repository.TimelineID]time.Time {
 	all := map[repository.TimelineID]time.Time{}
 	for _, m := range s.catalog.Manifests {
-		at := m.Started
-		if m.Synthetic() {
-			at = m.Synthesis.Observed
+		if s.counts(m) && !m.Started.After(s.listed) {
+			all[m.Timeline] = later(all[m.Timeline], m.Started)
 		}
-		if !s.counts(m) || at.After(s.listed) {
-			continue
-		}
-		all[m.Timeline] = later(all[m.Timeline], at)
 	}
 	return all
 }

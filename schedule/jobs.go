@@ -3,10 +3,8 @@ package schedule
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -14,10 +12,7 @@ import (
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/retention"
-	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/verify"
-	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/archive"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -25,7 +20,6 @@ import (
 // The names of the jobs, as they stand in the configuration and in the repository.
 const (
 	jobFull       = "full"
-	jobSynthetic  = "synthetic"
 	jobChecksum   = "checksum"
 	jobStructure  = "structure"
 	jobReplay     = "replay"
@@ -39,7 +33,6 @@ const (
 func (t *session) work() map[string]func(context.Context, *job.Task) (job.Result, error) {
 	return map[string]func(context.Context, *job.Task) (job.Result, error){
 		jobFull:       t.full,
-		jobSynthetic:  t.synthetic,
 		jobChecksum:   t.checksum,
 		jobStructure:  t.structure,
 		jobReplay:     t.replay,
@@ -80,15 +73,29 @@ func (t *session) doJobs(ctx context.Context) {
 		t.Logger.Error("no jobs run here", "err", err)
 		return
 	}
+	t.awaitVoter(ctx)
 	if err := t.runner.Run(ctx); err != nil && ctx.Err() == nil {
 		t.Logger.Error("jobs ended", "err", err)
+	}
+}
+
+// awaitVoter waits for the first survey of the cluster, for a while. An agent that sees no
+// voter leaves a free lease to others for minutes (writes), and a new repository would get
+// its first verified snapshot so much later.
+func (t *session) awaitVoter(ctx context.Context) {
+	for end := time.Now().Add(surveyEvery); t.cfg.HasCluster() && !t.seesVoter() && time.Now().Before(end); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookBegun):
+		}
 	}
 }
 
 func (t *session) newRunner() error {
 	_, repo, _ := t.opened()
 	runner, err := job.NewRunner(repo, job.Options{
-		Agent: t.cfg.Name, Exclusive: t.exclusive, Writer: t.cfg.Repository.Writer, Prefer: t.writes, Logger: t.Logger,
+		Agent: t.cfg.Name, Alone: t.cfg.Repository.Alone(), Prefer: t.writes, About: t.about, Logger: t.Logger,
 	}, t.entries())
 	if err != nil {
 		return err
@@ -109,129 +116,28 @@ func (t *session) writes() bool {
 	return archiver == nil || archiver.State().Role != archive.Follower
 }
 
-// trigger is as Agent.Trigger, of a slot that may be given; nil is without arguments.
-func (t *session) trigger(ctx context.Context, name, slot string, args *arguments) (string, error) {
+// demand asks for a run of a job here; an empty slot is a new one.
+func (t *session) demand(name, slot string, args arguments) (*job.Demand, error) {
 	t.mu.Lock()
-	runner, waiting, ended, failed := t.runner, t.waiting, t.ended, t.failures["jobs"]
+	runner, failed := t.runner, t.failures["jobs"]
 	t.mu.Unlock()
-	off, known := t.off(name)
 	switch {
-	case !known:
-		return "", fmt.Errorf("%w as %q: there are %s", web.ErrUnknownJob, name, strings.Join(t.names(), ", "))
-	case off != "":
-		return "", fmt.Errorf("%w: %s", web.ErrRefused, off)
-	case waiting != "":
-		return "", fmt.Errorf("%w: %s", web.ErrRefused, waiting)
-	case ended:
-		return "", fmt.Errorf("%w: the agent ends, or takes up another configuration: ask again in a moment", web.ErrRefused)
+	case runner != nil:
+		return runner.Demand(name, slot, args)
 	case failed != nil:
-		return "", fmt.Errorf("%w: no jobs run here: %w", web.ErrRefused, failed)
-	case runner == nil:
-		return "", fmt.Errorf("%w: the repository was not reached yet", web.ErrRefused)
+		return nil, fmt.Errorf("no jobs run here: %w", failed)
 	}
-	var raw json.RawMessage
-	if args != nil {
-		var err error
-		if raw, err = json.Marshal(args); err != nil {
-			return "", err
-		}
-	}
-	slot, err := runner.Trigger(ctx, name, slot, raw)
-	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", web.ErrRefused, err)
-	}
-	return slot, err
+	return nil, errors.New("the repository was not reached yet")
 }
 
-// known refuses to verify a backup that is not there: a run that fails for such a
-// reason would be taken for a bad sign.
-func (t *session) known(name string, a arguments) error {
-	if a.Backup == "" || a.Backup == verify.Latest || a.Backup == verify.All {
-		return nil
-	}
-	t.mu.Lock()
-	r := t.seen.repository
-	t.mu.Unlock()
-	if r.Listed.IsZero() || slices.ContainsFunc(r.Backups, func(b web.Backup) bool { return strings.HasPrefix(b.ID, a.Backup) }) {
-		return nil
-	}
-	t.lookSoon() // another agent may just have taken it
-	return fmt.Errorf("%w for %s: there was no backup %q when the repository was listed at %s; it is listed again now", web.ErrArguments, name, a.Backup, r.Listed.UTC().Format(time.RFC3339))
-}
-
-// find is a run of a job, however it stands; nil where none of that slot is known.
-func (t *session) find(ctx context.Context, name, slot string) (*job.Run, error) {
-	t.mu.Lock()
-	runner, ended := t.runner, t.ended
-	t.mu.Unlock()
-	if ended {
-		return nil, fmt.Errorf("%w: the agent ends, or takes up another configuration: ask again in a moment", web.ErrRefused)
-	}
-	if _, known := t.off(name); runner == nil || !known {
-		return nil, nil
-	}
-	if _, _, err := repository.ParseSlot(slot); err != nil {
-		return nil, nil //nolint:nilerr // there is no run of such a slot
-	}
-	run, found, err := runner.Find(ctx, name, slot)
-	if err != nil || !found {
-		return nil, err
-	}
-	return &run, nil
-}
-
-// off says why a job does not run here; known is false where there is none of
-// that name.
-func (t *session) off(name string) (why string, known bool) {
-	entries := t.entries()
-	i := slices.IndexFunc(entries, func(e job.Entry) bool { return e.Name == name })
-	if i < 0 {
-		return "", false
-	}
-	return entries[i].Off, true
-}
-
-func (t *session) names() []string {
-	var all []string
-	for _, j := range t.cfg.Jobs.All() {
-		all = append(all, j.Name)
-	}
-	return all
-}
-
-// arguments are what a job can be asked with.
+// arguments are what the agent demands a run with.
 type arguments struct {
-	// Timeline is where a full snapshot belongs.
-	Timeline repository.TimelineID `json:"timeline,omitzero"`
-	// Backup is the one to verify: an ID, latest or all.
-	Backup string `json:"backup,omitempty"`
+	// Timeline is the one of the full snapshot.
+	Timeline repository.TimelineID
 	// Reason is kept with a full snapshot, as a label.
-	Reason string `json:"reason,omitempty"`
-}
-
-// parseArguments refuses what a job does not know.
-func parseArguments(name string, args json.RawMessage) (arguments, error) {
-	var a arguments
-	if len(args) == 0 {
-		return a, nil
-	}
-	decoder := json.NewDecoder(strings.NewReader(string(args)))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&a); err != nil {
-		return a, fmt.Errorf("%w for %s: %w", web.ErrArguments, name, err)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return a, fmt.Errorf("%w for %s: something follows the JSON object", web.ErrArguments, name)
-	}
-	switch {
-	case a.Backup != "" && !slices.Contains(report.LevelNames(), name):
-		return a, fmt.Errorf("%w: backup is for %s, not for %s", web.ErrArguments, strings.Join(report.LevelNames(), ", "), name)
-	case a.Timeline != (repository.TimelineID{}) && name != jobFull:
-		return a, fmt.Errorf("%w: timeline is for %s, not for %s", web.ErrArguments, jobFull, name)
-	case a.Reason != "" && name != jobFull:
-		return a, fmt.Errorf("%w: reason is for %s, not for %s", web.ErrArguments, jobFull, name)
-	}
-	return a, nil
+	Reason string
+	// Backup is the ID of the full snapshot to verify.
+	Backup string
 }
 
 // prune deletes what retention does not keep.
@@ -285,6 +191,9 @@ func (t *session) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 		r, err := m.Merge(ctx)
 		merged += len(r.Merged)
 		all.Sources, all.Removed, all.Marks = all.Sources+r.Sources, all.Removed+r.Removed, all.Marks+r.Marks
+		for _, d := range r.Damaged {
+			t.Logger.Warn("merging skipped a damaged segment", "timeline", id.String(), "err", d)
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return job.Result{}, err
@@ -312,14 +221,8 @@ func (t *session) divergence(ctx context.Context, _ *job.Task) (job.Result, erro
 	if client == nil {
 		return job.Result{}, errNoMember
 	}
-	r, err := job.Compare(ctx, client, t.Logger)
-	if err != nil {
-		return job.Result{}, err
-	}
-	detail, err := json.Marshal(r)
-	if err != nil {
-		return job.Result{}, err
-	}
-	// That they differ is a problem of its own, and no failure of the comparison.
-	return job.Result{Text: r.Text(), Detail: detail}, nil
+	c, err := job.Compare(ctx, client)
+	detail, _ := json.Marshal(c) // it has no value that JSON lacks
+	// That they differ is a problem of its own, not a failure of the comparison.
+	return job.Result{Text: c.Text, Detail: detail}, err
 }

@@ -106,7 +106,7 @@ func TestPrune(t *testing.T) {
 		sink := memory()
 		s := newShelf(t, sink)
 		for range 100 {
-			s.full(timelineA, time.Now(), false)
+			s.full(timelineA, time.Now())
 			s.log(timelineA, 1, time.Now())
 			time.Sleep(24 * time.Hour)
 		}
@@ -130,7 +130,7 @@ func TestPruneConfirm(t *testing.T) {
 		sink := memory()
 		s := newShelf(t, sink)
 		for range 6 {
-			s.verdict(s.full(timelineA, time.Now(), false), report.Structure, report.Passed)
+			s.verdict(s.full(timelineA, time.Now()), report.Structure, report.Passed)
 			s.log(timelineA, 1, time.Now())
 			time.Sleep(24 * time.Hour)
 		}

@@ -60,13 +60,27 @@ func troubles(now time.Time) map[string]trouble {
 			s.RPO, seen.repository.Listed = web.RPO{Text: "everything would be lost"}, now
 		}},
 		"listing": {web.KindRepository, web.Critical, "denied", func(_ *session, _ *web.Status, seen *observations) { seen.repository.Error = "list: denied" }},
+		"repository gone": {web.KindRepository, web.Critical, "does not answer since 11:58:00 UTC: denied", func(_ *session, s *web.Status, seen *observations) {
+			seen.sight = sight{at: ago(2 * time.Minute), err: errors.New("denied")}
+			s.RPO = web.RPO{Unknown: seen.sight.at, Until: seen.sight.at}
+		}},
+		"gone for longer than the objective": {web.KindRecoveryPoint, web.Critical, "is not known", func(_ *session, s *web.Status, _ *observations) {
+			s.RPO = web.RPO{Unknown: ago(time.Hour), Until: ago(time.Hour)}
+		}},
+		"less than archived": {string(archive.AlarmGap), web.Critical, "can be restored to raft index 7 only, and more was archived: they are gone", func(_ *session, s *web.Status, seen *observations) {
+			s.Archive = &archive.State{Role: archive.Writer, Timeline: timelineA}
+			seen.reach, seen.newest = &reach{timelineA, 7, "they are gone"}, &snapshot.Manifest{}
+		}},
 		"nobody writes": {web.KindWriter, web.Warning, "20 min", func(_ *session, s *web.Status, _ *observations) {
 			s.Archive = &archive.State{Role: archive.Follower, Behind: 20 * time.Minute}
 		}},
 		"survey":    {web.KindCluster, web.Critical, "no member answers", func(_ *session, s *web.Status, _ *observations) { s.Cluster.Error = "deadline exceeded" }},
 		"no leader": {web.KindCluster, web.Critical, "quorum", func(_ *session, _ *web.Status, seen *observations) { seen.leaderless = ago(time.Minute) }},
-		"a member": {web.KindRemote, web.Warning, "member m3: refused", func(_ *session, s *web.Status, _ *observations) {
+		"a member": {web.KindRemote, web.Warning, "member m3 does not answer: refused", func(_ *session, s *web.Status, _ *observations) {
 			s.Cluster.Members = []web.Member{{Name: "m3", Endpoint: "http://m3", Error: "refused"}}
+		}},
+		"full": {web.KindNoSpace, web.Critical, "NOSPACE is raised for m1, member 00a2: the database", func(_ *session, s *web.Status, seen *observations) {
+			seen.full, s.Cluster.Members = []string{"00a1", "00a2"}, []web.Member{{ID: "00a1", Name: "m1"}}
 		}},
 		"corrupt": {web.KindCorrupt, web.Critical, "00a1", func(_ *session, _ *web.Status, seen *observations) { seen.corrupt = []string{"00a1"} }},
 		"divergent": {web.KindDivergent, web.Critical, "revision 9", func(_ *session, s *web.Status, _ *observations) {
@@ -90,6 +104,16 @@ func troubles(now time.Time) map[string]trouble {
 		"checksum is not enough": {web.KindUnverified, web.Critical, "no backup has passed", func(t *session, s *web.Status, seen *observations) {
 			t.started = ago(49 * time.Hour)
 			backup(web.Backup{ID: "b1", Proved: report.Checksum, Time: ago(time.Hour)})(t, s, seen)
+		}},
+		"the verifier is gone": {web.KindLate, web.Warning, "full snapshot b3 has not been verified for 13 h", func(t *session, s *web.Status, seen *observations) {
+			s.Jobs = []job.Status{{Name: jobStructure, Off: "it is"}}
+			backup(
+				web.Backup{ID: "b1", Proved: report.Structure, Time: ago(38 * time.Hour)}, web.Backup{ID: "b2", Proved: report.Replay, Time: ago(26 * time.Hour)},
+				web.Backup{ID: "b3", Time: ago(13 * time.Hour), Finished: ago(13 * time.Hour)}, web.Backup{ID: "b4", Time: ago(time.Hour), Finished: ago(time.Hour)},
+			)(t, s, seen)
+		}},
+		"another retention": {web.KindRetention, web.Warning, "agent m2 has another retention (last 1) than this one (last 3)", func(_ *session, s *web.Status, _ *observations) {
+			s.Agents = []web.Agent{{Name: "m1", Self: true, Keeps: "last 3"}, {Name: "m2", Keeps: "last 1"}, {Name: "m3", Keeps: "last 3"}, {Name: "verifier"}}
 		}},
 		"unreadable certificate": {web.KindCertificate, web.Critical, "permission", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Error: "permission denied"})},
 		"expired certificate":    {web.KindCertificate, web.Critical, "expired on 2026-", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(time.Hour)})},
@@ -144,6 +168,7 @@ func TestPromise2Problems(t *testing.T) {
 				t.Errorf("a restore would lose the newest writes, and the next step is %s", p.Next)
 			}
 			if _, page, ok := strings.Cut(p.Next, docs); ok {
+				page, _, _ := strings.Cut(page, "#")
 				_, err := os.Stat("../docs/" + page)
 				require.NoError(t, err, "the next step names no page of ours")
 			}
@@ -157,7 +182,7 @@ func TestPromise2Problems(t *testing.T) {
 	for _, kind := range []string{
 		web.KindCluster, web.KindMember, web.KindRemote, web.KindRepository, web.KindRecoveryPoint, web.KindJob, web.KindLate, web.KindVerify,
 		web.KindUnverified, web.KindDivergent, web.KindCorrupt, web.KindRetention, web.KindCertificate, web.KindIdentity, web.KindWriter,
-		web.KindSpace, web.KindConfig, web.KindHeartbeat,
+		web.KindSpace, web.KindConfig, web.KindHeartbeat, web.KindNoSpace,
 	} {
 		if !kinds[kind] {
 			t.Errorf("no problem of kind %s", kind)
@@ -179,6 +204,12 @@ func TestNoProblems(t *testing.T) {
 		"on demand only": func(t *session, s *web.Status, _ *observations) {
 			t.started = now.Add(-24 * 365 * time.Hour)
 			s.Jobs = []job.Status{{Name: jobStructure}}
+		},
+		"verified weekly": func(_ *session, s *web.Status, _ *observations) {
+			s.Jobs = []job.Status{{Name: jobStructure, Off: "it is"}}
+			s.Repository.Listed, s.Repository.Backups = now, []web.Backup{
+				{ID: "b1", Time: now.Add(-47 * time.Hour)}, {ID: "b2", Proved: report.Structure, Time: now.Add(-46 * time.Hour)}, {ID: "b3", Time: now.Add(-23 * time.Hour)},
+			}
 		},
 		"an election": func(_ *session, _ *web.Status, seen *observations) { seen.leaderless = now.Add(-10 * time.Second) },
 		"a fresh agent": func(t *session, s *web.Status, seen *observations) {

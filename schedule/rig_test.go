@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay/logtest"
@@ -27,19 +27,7 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// jobArgument makes the test binary a job's process.
-const jobArgument = "job-of-a-test"
-
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == jobArgument {
-		if err := ServeJob(context.Background(), os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(storetest.M{M: m}.Run()) }
 
 // verifier is the configuration of an agent that talks to no cluster.
 const verifier = `
@@ -77,7 +65,7 @@ func must(t testing.TB, err error) {
 func termOn(t testing.TB, text string, sink sinks.Sink) *session {
 	t.Helper()
 	cfg := parse(t, text)
-	a := &Agent{Options: Options{Tool: "test", Logger: slog.New(slog.DiscardHandler), Command: []string{os.Args[0], jobArgument}}, started: time.Now(), reloads: make(chan *config.Config), trustEvery: time.Minute}
+	a := &Agent{Options: Options{Tool: "test", Logger: slog.New(slog.DiscardHandler), Program: "/nowhere/requorum"}, started: time.Now(), reloads: make(chan *config.Config), trustEvery: time.Minute}
 	session := &session{Agent: a, cfg: cfg, sink: sink, documents: rememberDocuments(sink), failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1), longest: periods(cfg)}
 	a.current = session
 	return session
@@ -136,7 +124,7 @@ func (s *shelf) timeline(id repository.TimelineID) {
 
 // full is a backup, begun at a time, of what the log has reached. Its bytes are no
 // database.
-func (s *shelf) full(id repository.TimelineID, started time.Time, synthetic bool) *snapshot.Manifest {
+func (s *shelf) full(id repository.TimelineID, started time.Time) *snapshot.Manifest {
 	s.Helper()
 	s.n++
 	backup := fmt.Sprintf("%s-%06x", started.UTC().Format("20060102T150405Z"), s.n)
@@ -148,9 +136,6 @@ func (s *shelf) full(id repository.TimelineID, started time.Time, synthetic bool
 		Object: snapshot.StoredObject{Name: name, Encoding: codec.Encoding{StoredSize: int64(len(backup)), StoredSHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(backup))), RawSize: 200 << 20}},
 		Facts:  snapshot.Facts{RaftIndex: s.ends[id], RaftTerm: 2, Revision: int64(s.ends[id])},
 		Source: snapshot.Source{Name: "m2"},
-	}
-	if synthetic {
-		m.Source, m.Synthesis = snapshot.Source{}, &snapshot.Synthesis{Base: "x"}
 	}
 	must(s, s.repo.WriteDocument(s.Context(), repository.ManifestName(id, backup), m))
 	read, err := snapshot.ReadManifest(s.Context(), s.repo, id, backup)
@@ -174,12 +159,12 @@ func (s *shelf) log(id repository.TimelineID, n int, mark time.Time) {
 // verdict says that a backup reached a level, or was found damaged at it.
 func (s *shelf) verdict(m *snapshot.Manifest, reached report.Level, status report.Status, phases ...report.Phase) {
 	s.Helper()
-	subject := verdict.Subject{Timeline: m.Timeline, Backup: m.ID, Status: status, Objects: verdict.ObjectsOf(m), Reached: reached, Phases: phases}
+	v := verdict.Verdict{Started: time.Now(), Finished: time.Now(), Tool: "test", Level: cmpLevel(reached),
+		Timeline: m.Timeline, Backup: m.ID, Manifest: m.Stored.SHA256, Status: status, Reached: reached, Phases: phases}
 	if status == report.Damaged {
-		subject.Findings = []report.Finding{{Kind: report.KindObject, Text: "bits are flipped"}, {Kind: report.KindObject, Text: "more of them"}}
+		v.Findings = []report.Finding{{Kind: report.KindObject, Text: "bits are flipped"}, {Kind: report.KindObject, Text: "more of them"}}
 	}
-	_, err := verdict.Write(s.Context(), s.repo, []verdict.Verdict{{Started: time.Now(), Finished: time.Now(), Tool: "test", Level: cmpLevel(reached), Subject: subject}})
-	must(s, err)
+	must(s, verdict.Write(s.Context(), s.repo, []verdict.Verdict{v}))
 }
 
 func cmpLevel(r report.Level) report.Level {

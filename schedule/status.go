@@ -3,7 +3,9 @@ package schedule
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/web"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/serve"
 	"github.com/requorum/requorum/walreplay"
@@ -22,10 +25,10 @@ import (
 // describe is what the agent knows at a time.
 func (t *session) describe(now time.Time) *web.Status {
 	t.mu.Lock()
-	seen, archiver, runner, waiting, failed := t.seen, t.archiver, t.runner, t.waiting, t.failures["jobs"]
+	seen, archiver, runner, failed, closed := t.seen, t.archiver, t.runner, t.failures["jobs"], t.failures["etcd"]
 	t.mu.Unlock()
 	s := &web.Status{
-		Time: now.UTC(), Started: t.started.UTC(), Agent: t.cfg.Name, Tool: t.Tool, Waiting: waiting, Archives: t.cfg.Archiving(),
+		Time: now.UTC(), Started: t.started.UTC(), Agent: t.cfg.Name, Tool: t.Tool, Archives: t.cfg.Archiving(),
 		Cluster: seen.cluster, Repository: seen.repository, RTO: seen.rto,
 		Certificates: slices.Clone(seen.certificates),
 		Objectives: web.Objectives{
@@ -34,13 +37,32 @@ func (t *session) describe(now time.Time) *web.Status {
 		},
 	}
 	s.Cluster.Members = slices.Clone(s.Cluster.Members)
+	switch {
+	case !seen.silent.IsZero():
+		s.Cluster.Down = seen.silent.UTC()
+	case !seen.leaderless.IsZero():
+		s.Cluster.Down = seen.leaderless.UTC()
+	case closed != nil:
+		s.Cluster.Down = t.started.UTC()
+	}
 	s.Repository.URL = t.sink.String()
 	if archiver != nil {
 		state := archiver.State()
 		state.Gaps, state.Alarms = filled(state.Gaps), filled(state.Alarms)
 		s.Archive = &state
-		s.Writer = state.Role == archive.Writer || state.Role == archive.Spooling
+		s.Writer = state.Role == archive.Writer
 		s.Repository.Timeline = state.Timeline
+		state.Recoverable = seen.reach.least(state.Timeline, state.Recoverable)
+		if seen.sight.err != nil {
+			state.Recoverable = min(state.Recoverable, seen.sight.index)
+		}
+		if state.Applied > state.Recoverable {
+			state.BehindEntries = state.Applied - state.Recoverable
+		}
+	}
+	s.Repository.Seen = seen.sight.at.UTC()
+	if err := seen.sight.err; err != nil {
+		s.Repository.Error = err.Error()
 	}
 	if runner != nil {
 		s.Jobs = runner.Status()
@@ -48,6 +70,7 @@ func (t *session) describe(now time.Time) *web.Status {
 		s.Jobs = t.plannedJobs(failed)
 	}
 	describeComparison(s, runner)
+	t.describeAgents(s, seen, runner)
 	s.RPO = t.rpo(now, s, seen)
 	t.describeProblems(s, seen)
 	noNil(s)
@@ -89,27 +112,27 @@ func (t *session) plannedJobs(failed error) []job.Status {
 
 // rpo is what would be lost if everything but the repository burned now.
 func (t *session) rpo(now time.Time, s *web.Status, seen observations) web.RPO {
-	until := t.point.at()
-	newest := seen.newest
-	// Full snapshots count, if they are of the history that goes on.
-	if newest != nil && (s.Archive == nil || s.Archive.Timeline.ClusterID == 0 || s.Archive.Timeline == newest.Timeline) {
-		until = later(until, seen.held[newest.Timeline])
-	}
-	// What others archive shows in the listing only.
-	for _, r := range s.Repository.Ranges {
-		if s.Archive == nil && newest != nil && r.Timeline == newest.Timeline && !r.Gap && r.LastIndex >= newest.Facts.RaftIndex && !isDamaged(s, r) {
-			until = later(until, earlier(r.To, s.Repository.Listed))
+	switch sight := seen.sight; {
+	case sight.err != nil && sight.at.IsZero():
+		return web.RPO{Unknown: t.started.UTC(), Text: fmt.Sprintf("It is not known what would be lost: the repository has not answered since this agent started at %s.", clockTime(t.started))}
+	case sight.err != nil:
+		text := fmt.Sprintf("It is not known what would be lost: the repository does not answer since %s.", clockTime(sight.at))
+		if !sight.until.IsZero() {
+			text += fmt.Sprintf(" Everything until %s could be restored from it then.", clockTime(sight.until))
 		}
+		return web.RPO{Unknown: sight.at.UTC(), Until: sight.until.UTC(), Text: text}
+	case sight.at.IsZero() || s.Repository.Listed.IsZero():
+		return web.RPO{Text: "It is not known what would be lost: the repository was not listed yet."}
+	case seen.newest == nil:
+		return web.RPO{Text: "Everything would be lost: there is no full snapshot."}
 	}
-	if newest == nil {
-		text := "Everything would be lost: there is no full snapshot."
-		if s.Repository.Listed.IsZero() {
-			text = "It is not known what would be lost: the repository was not listed yet."
-		}
-		return web.RPO{Text: text}
-	}
+	until := t.recoverableUntil(s, seen)
 	if until.IsZero() {
 		return web.RPO{Text: "It is not known what would be lost: no member has confirmed anything yet."}
+	}
+	// What was archived since may have been deleted since.
+	if until = earlier(until, seen.sight.at); !seen.sight.until.IsZero() {
+		until = earlier(until, seen.sight.until)
 	}
 	lost := max(0, now.Sub(until))
 	text := fmt.Sprintf("What was written in the last %s would be lost.", inWords(lost))
@@ -117,6 +140,32 @@ func (t *session) rpo(now time.Time, s *web.Status, seen observations) web.RPO {
 		text = fmt.Sprintf("At most what was written in the last %s would be lost, as far as this agent knows, which archives nothing itself.", inWords(lost))
 	}
 	return web.RPO{Known: true, Until: until.UTC(), Seconds: lost.Seconds(), Text: text}
+}
+
+// clockTime is a time of the last hours for people.
+func clockTime(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
+
+// recoverableUntil is up to when everything can be restored from what was seen in the
+// repository: archived by the archiver here, and listed.
+func (t *session) recoverableUntil(s *web.Status, seen observations) time.Time {
+	until := t.point.at()
+	// Another agent's archive shows in the listing only, and what this one's archived
+	// before it was restarted.
+	listed := until.IsZero()
+	newest := seen.newest
+	if newest == nil {
+		return time.Time{}
+	}
+	if s.Archive != nil && s.Archive.Timeline.ClusterID != 0 && s.Archive.Timeline != newest.Timeline {
+		return until // a history that has ended
+	}
+	until = later(until, seen.held[newest.Timeline])
+	for _, r := range s.Repository.Ranges {
+		if listed && r.Timeline == newest.Timeline && !r.Gap && r.LastIndex >= newest.Facts.RaftIndex && !isDamaged(s, r) {
+			until = later(until, earlier(r.To, s.Repository.Listed))
+		}
+	}
+	return until
 }
 
 // isDamaged says that a range begins with a full snapshot that is known to be
@@ -141,13 +190,14 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// inWords is a length of time for people: no more exact than they need it.
+// inWords is a length of time for people: no more exact than they need it, and seconds are
+// rounded up, as the page does.
 func inWords(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return "1 s"
 	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int(d.Round(time.Second).Seconds()))
+		return fmt.Sprintf("%d s", int(math.Ceil(d.Seconds())))
 	case d < 2*time.Hour:
 		return fmt.Sprintf("%d min", int(d.Round(time.Minute).Minutes()))
 	case d < 72*time.Hour:
@@ -181,6 +231,7 @@ func (s *inventory) rto(entries uint64, now time.Time) web.RTO {
 		return web.RTO{Known: true, Seconds: took.Seconds(), Measured: at, Text: fmt.Sprintf("A drill restored the newest point in %s, %s ago.", inWords(took), inWords(now.Sub(at)))}
 	}
 	took := bootTime + time.Duration(float64(m.Object.RawSize)/fetchRate*float64(time.Second)) + time.Duration(float64(entries)/replayRate*float64(time.Second))
+	took = took.Round(time.Second)
 	return web.RTO{Known: true, Seconds: took.Seconds(), Text: fmt.Sprintf("About %s, reckoned from the size; a drill would measure it.", inWords(took))}
 }
 
@@ -373,14 +424,14 @@ var ofAlarm = map[archive.Alarm]struct {
 	archive.AlarmTimeline:   {web.Warning, "make sure that this was meant: a restore, or a forced new cluster"},
 	archive.AlarmLineage:    {web.Critical, "give this cluster a repository of its own; or say once what it is: 'requorum backup --parent' where it was restored from what is there, '--new-lineage' where it was not"},
 	archive.AlarmDamaged:    {web.Critical, "verify the repository: 'requorum verify all --level checksum' shows what is damaged"},
-	archive.AlarmForeign:    {web.Warning, "find out who wrote it, and remove it: 'requorum list' shows all that is foreign"},
+	archive.AlarmForeign:    {web.Warning, "find out who wrote it, and remove it: 'requorum list' names the foreign objects that it reads"},
 	archive.AlarmLog:        {web.Critical, "give the member's own member.data-dir (and member.wal-dir, where it has one), which this user may read"},
 	archive.AlarmRestarted:  {web.Warning, "look at the reason, and at the agent's log if it comes again"},
 }
 
 // describeProblems finds what somebody has to look at.
 func (t *session) describeProblems(s *web.Status, seen observations) {
-	f := &finder{session: t, status: s, now: s.Time}
+	f := &finder{session: t, status: s, now: s.Time, away: seen.sight.err != nil}
 	f.configuration()
 	f.lease()
 	f.opening()
@@ -390,6 +441,8 @@ func (t *session) describeProblems(s *web.Status, seen observations) {
 	f.cluster(seen)
 	f.jobs()
 	f.verified()
+	f.verifiers()
+	f.retention()
 	f.host(seen)
 	s.Problems = t.problems.found(f.all, s.Time)
 }
@@ -399,6 +452,7 @@ type finder struct {
 	*session
 	status *web.Status
 	now    time.Time
+	away   bool // the repository does not answer, which repository reports
 	all    []problem
 }
 
@@ -443,7 +497,7 @@ func (f *finder) opening() {
 		{"archive", web.KindMember, "mend what it says; archiving is tried again by itself"},
 		{"jobs", web.KindJob, "mend the configuration"},
 	} {
-		if err := f.failures[o.what]; err != nil {
+		if err := f.failures[o.what]; err != nil && (!f.away || o.what != "repository") {
 			f.add(o.kind, web.Critical, o.what, o.what+": "+err.Error(), o.next)
 		}
 	}
@@ -455,6 +509,9 @@ func (f *finder) archive() {
 		return
 	}
 	for _, alarm := range a.Alarms {
+		if alarm.Alarm == archive.AlarmRepository && f.away {
+			continue // it is named already
+		}
 		severity, next := ofAlarm[alarm.Alarm].severity, ofAlarm[alarm.Alarm].next
 		if alarm.Alarm == archive.AlarmRepository && a.Role == archive.Starting {
 			next = "look at the repository and the way there; until it answers once, what is written stays in the member's own log alone"
@@ -470,6 +527,10 @@ func (f *finder) recoveryPoint(seen observations) {
 	r := f.status.RPO
 	const next = "the other problems say what keeps the repository from following"
 	switch {
+	case !r.Unknown.IsZero() && !r.Until.IsZero() && f.now.Sub(r.Until) > objective+f.unseen():
+		p := f.add(web.KindRecoveryPoint, web.Critical, "", fmt.Sprintf("whether what was written since %s would be lost is not known, and objectives.recovery-point is %s", r.Until.Format(time.RFC3339), f.cfg.Objectives.RecoveryPoint), next)
+		p.Since = r.Until.Add(objective + f.unseen())
+	case !r.Unknown.IsZero():
 	case r.Known && f.cfg.Archiving() && f.point.at().IsZero() && f.now.Sub(f.started) <= objective:
 		// The agent has just started, and its member is about to confirm more.
 	case r.Known && r.Seconds > (objective+f.unseen()).Seconds():
@@ -483,25 +544,58 @@ func (f *finder) recoveryPoint(seen observations) {
 	}
 }
 
-// unseen is for how long this agent may not have seen what others archive: one that
-// archives itself knows at once, any other by its listings.
+// unseen is for how long this agent may not have seen what is archived: one that archives
+// itself checks every few seconds, any other sees it in its listings.
 func (f *finder) unseen() time.Duration {
 	if f.status.Archive != nil {
-		return 0
+		return seeEvery
 	}
 	return 2 * listEvery
 }
 
 func (f *finder) repository(seen observations) {
-	if err := seen.repository.Error; err != "" {
-		f.add(web.KindRepository, web.Critical, "listing", err, "look at the repository and the way there: 'requorum doctor' tries each operation")
+	const page = "; " + docs + "runbooks/RequorumRepositoryGone.md"
+	next := "check the repository and the way there: 'requorum doctor' tries each operation" + page
+	if err := seen.sight.err; err != nil {
+		if errors.As(err, new(*repository.GoneError)) {
+			next = "mount it, or put it back from a copy; to start a new repository on purpose, choose another archive.spool-dir" + page
+		}
+		since := seen.sight.at
+		if since.IsZero() {
+			since = f.started
+		}
+		p := f.add(web.KindRepository, web.Critical, "sight", fmt.Sprintf("%s does not answer since %s: %s", f.status.Repository.URL, clockTime(since), cause(err)), next)
+		p.Since = since
+	} else if err := seen.repository.Error; err != "" {
+		f.add(web.KindRepository, web.Critical, "listing", err, next)
 	}
 	if err := seen.less; err != nil {
 		f.add(web.KindRepository, web.Critical, "less", err.Error(), "look for the objects, or a newer copy; where what is there is all that is left, remove the file that it names")
 	}
-	if a := f.status.Archive; a != nil && a.Role == archive.Follower && a.Behind > f.cfg.Objectives.RecoveryPoint.Std() {
-		f.add(web.KindWriter, web.Warning, "", fmt.Sprintf("nobody has archived what is committed since %s", inWords(a.Behind)), "look at the other agents; this one takes over by itself")
+	if err := seen.over; err != nil {
+		f.add(web.KindStartedOver, web.Critical, "", err.Error(), "restore, or accept the new timeline: "+docs+"restore.md#a-cluster-that-started-over")
 	}
+	a := f.status.Archive
+	if a == nil {
+		return
+	}
+	gap := slices.ContainsFunc(a.Alarms, func(r archive.RaisedAlarm) bool { return r.Alarm == archive.AlarmGap })
+	if r := seen.reach; r != nil && r.timeline == a.Timeline && !gap && seen.newest != nil {
+		f.add(string(archive.AlarmGap), web.Critical, "", fmt.Sprintf("timeline %s can be restored to raft index %d only, and more was archived: %s", r.timeline, r.index, r.reason), ofAlarm[archive.AlarmGap].next)
+	}
+	if a.Role == archive.Follower && a.Behind > f.cfg.Objectives.RecoveryPoint.Std() {
+		f.add(web.KindWriter, web.Warning, "", fmt.Sprintf("no agent has archived what is committed since %s", inWords(a.Behind)), "check the other agents; this one takes over by itself")
+	}
+}
+
+// cause is why a request failed, without the object and the place: the problem names the
+// place.
+func cause(err error) string {
+	var short interface{ Cause() string }
+	if errors.As(err, &short) {
+		return short.Cause()
+	}
+	return err.Error()
 }
 
 // docs is where pages that a problem names can be read from a pager.
@@ -528,15 +622,36 @@ func (f *finder) cluster(seen observations) {
 	}
 	for _, m := range c.Members {
 		if m.Error != "" {
-			f.add(web.KindRemote, web.Warning, m.Endpoint+m.ID, "member "+cmp.Or(m.Name, m.Endpoint, m.ID)+": "+m.Error, "look at the member, and at etcd.endpoints")
+			f.add(web.KindRemote, web.Warning, m.Endpoint+m.ID, "member "+cmp.Or(m.Name, m.Endpoint, m.ID)+" does not answer: "+m.Error, "start the member, or correct etcd.endpoints; if it is gone for good, replace it while the others have a quorum: "+docs+"runbooks/RequorumClusterDown.md")
 		}
+	}
+	if len(seen.full) > 0 {
+		f.add(web.KindNoSpace, web.Critical, "", fmt.Sprintf("etcd's alarm NOSPACE is raised for %s: the database has reached its quota, and etcd refuses writes", f.names(seen.full)), "compact, defragment, clear the alarm: "+docs+"kubernetes-mistakes.md#etcd-is-full")
 	}
 	if len(seen.corrupt) > 0 {
 		f.add(web.KindCorrupt, web.Critical, "", "etcd's own corruption alarm is raised for "+strings.Join(seen.corrupt, ", "), "take no backup from there: remove the member and add it anew, empty: "+docs+"runbooks/RequorumMembersDivergent.md")
 	}
+	if len(seen.foreign) > 0 {
+		f.add(web.KindDivergent, web.Critical, "revision", strings.Join(seen.foreign, "; "), "no backup is taken from it: "+docs+"runbooks/RequorumMembersDivergent.md")
+	}
 	if len(c.Divergent) > 0 {
 		f.add(web.KindDivergent, web.Critical, "", fmt.Sprintf("at revision %d the history of %s differs from the others'", c.ComparedRevision, strings.Join(c.Divergent, ", ")), "backups say which member they come from: "+docs+"runbooks/RequorumMembersDivergent.md")
 	}
+}
+
+// names are the names of members by their IDs.
+func (f *finder) names(ids []string) string {
+	var all []string
+	for _, id := range ids {
+		name := "member " + id
+		for _, m := range f.status.Cluster.Members {
+			if m.ID == id {
+				name = cmp.Or(m.Name, name)
+			}
+		}
+		all = append(all, name)
+	}
+	return strings.Join(all, ", ")
 }
 
 // jobs are those that failed, and those that are late.
@@ -558,13 +673,13 @@ func (f *finder) jobs() {
 func (f *finder) failed(j job.Status) (kind string, severity web.Severity, next string) {
 	switch {
 	case j.Name == jobFull:
-		return web.KindJob, web.Critical, "mend the reason; the next run is at its usual time, or now: POST /api/v1/jobs/full"
+		return web.KindJob, web.Critical, "fix the reason; the next run is at its usual time, or now: 'requorum backup'"
 	case j.Name == jobPrune:
 		return web.KindRetention, web.Warning, "'requorum prune --dry-run' shows what is to go, and why it cannot"
 	case strings.HasPrefix(j.LastFailure.Text, damageIn):
 		return web.KindVerify, web.Critical, "'requorum show' and 'requorum verify' show more; take a full snapshot now; docs/runbooks/RequorumVerifyFailed.md"
 	}
-	return web.KindJob, web.Warning, "mend the reason; the next run is at its usual time, or now: POST /api/v1/jobs/" + j.Name
+	return web.KindJob, web.Warning, "fix the reason; the next run is at its usual time"
 }
 
 // late: a job that nobody has done for twice its period, and an hour.
@@ -578,7 +693,7 @@ func (f *finder) late(j job.Status) {
 		last, done = j.LastSuccess.Finished, "was last done"
 	}
 	if limit := 2*longest + time.Hour; f.now.Sub(last) > limit {
-		p := f.add(web.KindLate, web.Warning, j.Name, fmt.Sprintf("job %s %s %s ago", j.Name, done, inWords(f.now.Sub(last))), "look at the agents' logs; POST /api/v1/jobs/"+j.Name+" runs it now")
+		p := f.add(web.KindLate, web.Warning, j.Name, fmt.Sprintf("job %s %s %s ago", j.Name, done, inWords(f.now.Sub(last))), "read the agents' logs")
 		p.Since = last.Add(limit)
 	}
 }
@@ -614,8 +729,46 @@ func (f *finder) verified() {
 		text = fmt.Sprintf("the newest backup that passed the level structure is %s old", inWords(f.now.Sub(newest)))
 	}
 	if f.now.Sub(since) > within {
-		p := f.add(web.KindUnverified, web.Critical, "", text, "run the job structure here or on a verifier: POST /api/v1/jobs/structure, or 'requorum verify'")
+		p := f.add(web.KindUnverified, web.Critical, "", text, "run the job structure here or on a verifier; or 'requorum verify' now")
 		p.Since = since.Add(within)
+	}
+}
+
+// verifierLate is for how long a full snapshot may wait for agents on other hosts to verify it.
+const verifierLate = 12 * time.Hour
+
+// verifiers reports agents that run structure elsewhere, and do not any more: each full
+// snapshot was verified before, and the newest ones are not.
+func (f *finder) verifiers() {
+	off := slices.ContainsFunc(f.status.Jobs, func(j job.Status) bool { return j.Name == jobStructure && j.Off != "" })
+	if !off {
+		return // a failure or a late run here is a problem of its own
+	}
+	backups := slices.SortedFunc(slices.Values(f.status.Repository.Backups), func(a, b web.Backup) int { return b.Time.Compare(a.Time) })
+	proved := func(b web.Backup) bool { return b.Proved != "" && b.Proved.Includes(report.Structure) }
+	n := slices.IndexFunc(backups, proved)
+	if n < 1 || len(backups) < n+2 || !proved(backups[n+1]) {
+		return
+	}
+	first := backups[n-1]
+	if since := first.Finished.Add(verifierLate); first.Damaged == "" && f.now.After(since) {
+		p := f.add(web.KindLate, web.Warning, "verifier", fmt.Sprintf("full snapshot %s has not been verified for %s, and those before it were: no agent runs the job structure now", first.ID, inWords(f.now.Sub(first.Finished))), "check the verifier's agent, or the agent with jobs.structure")
+		p.Since = since
+	}
+}
+
+// retention compares what the agents keep: the one with the lease prunes by its own rules.
+func (f *finder) retention() {
+	var own string
+	for _, a := range f.status.Agents {
+		if a.Self {
+			own = a.Keeps
+		}
+	}
+	for _, a := range f.status.Agents {
+		if own != "" && a.Keeps != "" && a.Keeps != own {
+			f.add(web.KindRetention, web.Warning, a.Name, fmt.Sprintf("agent %s has another retention (%s) than this one (%s), and the agent with the lease prunes by its own", a.Name, a.Keeps, own), "configure retention alike on all agents, or set jobs.prune.run to off on all but one")
+		}
 	}
 }
 
@@ -646,21 +799,14 @@ func (f *finder) host(seen observations) {
 	}
 }
 
-// describeComparison takes over what the newest comparison of the members showed.
+// describeComparison adds what the newest comparison of the members found.
 func describeComparison(s *web.Status, runner *job.Runner) {
 	if runner == nil {
 		return
 	}
-	h, ok := runner.Known()[jobDivergence]
-	if !ok || h.LastSuccess == nil {
-		return
-	}
-	var r job.Comparison
-	if err := json.Unmarshal(h.Detail, &r); err != nil {
-		return // an older version wrote none
-	}
-	s.Cluster.Compared, s.Cluster.ComparedRevision = h.LastSuccess.Finished, r.Revision
-	for _, m := range r.Divergent {
-		s.Cluster.Divergent = append(s.Cluster.Divergent, m.String())
+	h := runner.Known()[jobDivergence]
+	var c job.Comparison
+	if h.LastSuccess != nil && json.Unmarshal(h.Detail, &c) == nil {
+		s.Cluster.Compared, s.Cluster.ComparedRevision, s.Cluster.Divergent = h.LastSuccess.Finished, c.Revision, c.Divergent
 	}
 }

@@ -3,12 +3,12 @@ package schedule
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
 	"github.com/requorum/requorum/schedule/job"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
@@ -80,15 +80,9 @@ func theLatest(_ *inventory, newest *snapshot.Manifest) ([]target, string) {
 	return []target{latest(newest)}, ""
 }
 
-// chosen are the backups that a run is asked to verify, or those that are due.
+// chosen are the full snapshot that a run was demanded for, or those that are due.
 func (t *session) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]target, string, error) {
-	args, err := parseArguments(task.Job, task.Arg)
-	if err != nil {
-		return nil, "", job.Final(err)
-	}
-	switch args.Backup {
-	case "", snapshot.Latest:
-	default:
+	if args, is := task.Arg.(arguments); is {
 		return []target{{backup: args.Backup}}, "", nil
 	}
 	s, err := t.backups(ctx)
@@ -97,8 +91,6 @@ func (t *session) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]
 	}
 	newest := t.newestOf(s)
 	switch {
-	case newest != nil && args.Backup == snapshot.Latest:
-		return []target{latest(newest)}, "", nil
 	case newest != nil:
 		all, why := due(s, newest)
 		return all, why, nil
@@ -139,17 +131,16 @@ func (t *session) verify(ctx context.Context, task *job.Task, level report.Level
 	all := job.Result{Text: why}
 	var damaged, unchecked []error
 	for _, one := range targets {
-		var r verifyAnswer
-		asked := childRequest{Verify: &verifyRequest{Level: level, Backup: one.backup, Timeline: one.timeline}}
-		if err := t.child(ctx, asked, &r, task.Progress); err != nil {
+		r, err := t.child(ctx, level, one)
+		if err != nil {
 			return all, together(append(damaged, err))
 		}
-		all.Bytes, all.Verdict, all.Text = all.Bytes+r.Bytes, r.Verdict, r.Text
+		all.Bytes, all.Text = all.Bytes+r.Bytes, r.Text
 		switch {
 		case r.Damaged != "":
-			damaged = append(damaged, fmt.Errorf("%s%s (verdict %d): %s", damageIn, r.Of, r.Verdict, r.Damaged))
+			damaged = append(damaged, fmt.Errorf("%s%s: %s", damageIn, strings.TrimSuffix(r.Of, ","), r.Damaged))
 		case r.Unchecked != "":
-			unchecked = append(unchecked, fmt.Errorf("%s could not be verified whole (verdict %d): %s", r.Of, r.Verdict, r.Unchecked))
+			unchecked = append(unchecked, fmt.Errorf("%s could not be verified whole: %s", r.Of, r.Unchecked))
 		}
 	}
 	if len(damaged) > 0 {
@@ -176,36 +167,3 @@ func together(all []error) (err error) {
 // damageIn begins the text of a run that found damage, as opposed to one that could
 // not be done.
 const damageIn = "damage was found in "
-
-// timeline is the one that the cluster goes on in: the archiver knows, or the
-// newest full snapshot shows; zero where there is none.
-func (t *session) timeline(ctx context.Context) (repository.TimelineID, error) {
-	if _, _, archiver := t.opened(); archiver != nil {
-		if id := archiver.State().Timeline; id.ClusterID != 0 {
-			return id, nil
-		}
-	}
-	s, err := t.backups(ctx)
-	if err != nil {
-		return repository.TimelineID{}, err
-	}
-	if m := s.newest(); m != nil {
-		return m.Timeline, nil
-	}
-	return repository.TimelineID{}, nil
-}
-
-// synthetic makes a full snapshot of the newest one and the log.
-func (t *session) synthetic(ctx context.Context, task *job.Task) (job.Result, error) {
-	timeline, err := t.timeline(ctx)
-	if err != nil {
-		return job.Result{}, err
-	}
-	if timeline.ClusterID == 0 {
-		return job.Result{Text: noneYet}, nil
-	}
-	var result job.Result
-	asked := childRequest{Synthetic: &syntheticRequest{Timeline: timeline, ID: task.BackupID(), Attempt: task.Attempt, Slot: task.Slot}}
-	err = t.child(ctx, asked, &result, task.Progress)
-	return result, err
-}

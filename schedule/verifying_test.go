@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
@@ -33,9 +31,9 @@ func TestChosen(t *testing.T) {
 	s := newShelf(t, sink)
 	session := termOn(t, verifier, sink)
 	var due targetsOf
-	chosen := func(name, arg string) string {
+	chosen := func(name string, arg any) string {
 		t.Helper()
-		all, why, err := session.chosen(t.Context(), &job.Task{Job: name, Arg: json.RawMessage(arg)}, due)
+		all, why, err := session.chosen(t.Context(), &job.Task{Job: name, Arg: arg}, due)
 		must(t, err)
 		if len(all) == 0 {
 			return why
@@ -53,40 +51,35 @@ func TestChosen(t *testing.T) {
 		}
 	}
 	due = theLatest
-	expect("no backup", chosen(jobReplay, ""), noneYet)
-	expect("no backup, asked for one", chosen(jobReplay, `{"backup": "latest"}`), noneYet)
+	expect("no backup", chosen(jobReplay, nil), noneYet)
 
-	old := s.full(timelineA, now.Add(-30*24*time.Hour), false)
+	old := s.full(timelineA, now.Add(-30*24*time.Hour))
 	s.log(timelineA, 1, now)
-	first := s.full(timelineA, now.Add(-3*24*time.Hour), false)
+	first := s.full(timelineA, now.Add(-3*24*time.Hour))
 	s.log(timelineA, 1, now)
-	second := s.full(timelineA, now.Add(-2*24*time.Hour), false)
+	second := s.full(timelineA, now.Add(-2*24*time.Hour))
 	s.log(timelineA, 1, now)
-	third := s.full(timelineA, now.Add(-time.Hour), false)
+	third := s.full(timelineA, now.Add(-time.Hour))
 	// Another history under the same roof makes "latest" ambiguous to who does not
 	// say which.
 	s.timeline(timelineB)
-	other := s.full(timelineB, now.Add(-50*time.Hour), false)
+	other := s.full(timelineB, now.Add(-50*time.Hour))
 	latestA := "latest@" + timelineA.String()
-	expect("the newest with its log", chosen(jobDrill, ""), latestA)
-	expect("asked for the newest", chosen(jobDrill, `{"backup": "latest"}`), latestA)
-	expect("asked for all", chosen(jobDrill, `{"backup": "all"}`), "all")
-	expect("asked for one", chosen(jobDrill, fmt.Sprintf(`{"backup": %q}`, old.ID)), old.ID)
+	expect("the newest with its log", chosen(jobDrill, nil), latestA)
+	expect("demanded for one", chosen(jobStructure, arguments{Backup: old.ID}), old.ID)
 
 	due = unread
 	at := func(m *snapshot.Manifest) string { return m.ID + "@" + m.Timeline.String() }
-	expect("all of this week", chosen(jobChecksum, ""), strings.Join([]string{at(first), at(second), at(other), latestA}, " "))
+	expect("all of this week", chosen(jobChecksum, nil), strings.Join([]string{at(first), at(second), at(other), latestA}, " "))
 	s.verdict(first, report.Structure, report.Passed)
 	s.verdict(second, "", report.Damaged)
 	s.verdict(third, report.Checksum, report.Passed)
-	expect("those that nobody read, and the log", chosen(jobChecksum, ""), strings.Join([]string{at(other), latestA}, " "))
+	expect("those that nobody read, and the log", chosen(jobChecksum, nil), strings.Join([]string{at(other), latestA}, " "))
 
 	due = unproved
-	expect("checksum is no structure", chosen(jobStructure, ""), at(third))
+	expect("checksum is no structure", chosen(jobStructure, nil), at(third))
 	s.verdict(third, report.Structure, report.Passed)
-	expect("proved", chosen(jobStructure, ""), noneNew)
-	_, _, err := session.chosen(t.Context(), &job.Task{Job: jobDrill, Arg: json.RawMessage(`{"reason": "x"}`)}, due)
-	require.Error(t, err, "wrong arguments")
+	expect("proved", chosen(jobStructure, nil), noneNew)
 }
 
 // What a report comes to: damage before all, then what could not be looked at; and
@@ -105,18 +98,18 @@ func TestAnswerOf(t *testing.T) {
 		check(report.Checksum, "t/full/a", report.Passed, ""), check(report.Replay, "t/full/a", report.Unchecked, "the first\none"),
 	}}
 	r.Checks[1].NoBase = true
-	a := answerOf(&verifyRequest{Backup: verify.Latest, Level: report.Replay}, r, 7)
-	if a.Damaged != "" || a.Unchecked != "" || a.Verdict != 7 || a.Bytes != 2<<20 || !strings.Contains(a.Text, nothingYet) || strings.Contains(a.Text, "\n") || strings.Contains(a.Text, "passed the level replay") {
+	a := answerOf(verify.Latest, report.Replay, r)
+	if a.Damaged != "" || a.Unchecked != "" || a.Bytes != 2<<20 || !strings.Contains(a.Text, nothingYet) || strings.Contains(a.Text, "\n") || strings.Contains(a.Text, "passed the level replay") {
 		t.Errorf("too early: %+v", a)
 	}
 	r.Checks[1].NoBase = false
-	a = answerOf(&verifyRequest{Backup: "b", Level: report.Replay}, r, 7)
+	a = answerOf("b", report.Replay, r)
 	if a.Unchecked != `t/full/a: the first\none` || a.Of != "backup b" {
 		t.Errorf("unchecked: %+v", a)
 	}
 	r.Checks = append(r.Checks, check(report.Structure, "t/full/b", report.Damaged, "bad"), check(report.Structure, "t/full/c", report.Damaged, "worse"))
 	r.Checks[1].NoBase = true
-	a = answerOf(&verifyRequest{Backup: verify.All, Level: report.Replay}, r, 7)
+	a = answerOf(verify.All, report.Replay, r)
 	if a.Damaged != "t/full/b: bad" || a.Unchecked != "" || a.Of != "the repository" {
 		t.Errorf("damaged: %+v", a)
 	}
@@ -156,8 +149,7 @@ func (l *library) puts(n int) {
 func (l *library) full() *snapshot.Manifest {
 	l.Helper()
 	image, _ := logtest.Database(l, l.entries)
-	m, err := snapshot.Store(l.Context(), snapshot.StoreRequest{Repo: l.repo, Timeline: timelineA, Image: image, Started: time.Now(), Version: "3.6.0", Tool: "test"})
-	must(l, err)
+	m := logtest.Full(l, l.repo, image, logtest.Stored{Timeline: timelineA})
 	time.Sleep(time.Millisecond) // clocks that stand still would leave it open which is the newest
 	return m
 }
@@ -182,8 +174,8 @@ func (l *library) archive(skip int) {
 func TestVerifyingJobs(t *testing.T) {
 	dir := t.TempDir()
 	l := newLibrary(t, dir)
-	cfg := parse(t, onDisk(dir, "127.0.0.1:0", ""))
-	session := termOn(t, string(cfg.Source()), l.repo.Sink())
+	session := termOn(t, onDisk(dir, "127.0.0.1:0", ""), l.repo.Sink())
+	session.Program = storetest.Requorum(t)
 	run := func(do func(*job.Task) (job.Result, error), want string) job.Result {
 		t.Helper()
 		r, err := do(&job.Task{Job: jobReplay})
@@ -195,7 +187,6 @@ func TestVerifyingJobs(t *testing.T) {
 	checksum := func(task *job.Task) (job.Result, error) { return session.checksum(t.Context(), task) }
 	structure := func(task *job.Task) (job.Result, error) { return session.structure(t.Context(), task) }
 	replay := func(task *job.Task) (job.Result, error) { return session.replay(t.Context(), task) }
-	made := func(task *job.Task) (job.Result, error) { return session.synthetic(t.Context(), task) }
 	words := func(r job.Result, want string) {
 		t.Helper()
 		if !strings.Contains(r.Text, want) || strings.Contains(r.Text, "\n") {
@@ -203,7 +194,7 @@ func TestVerifyingJobs(t *testing.T) {
 		}
 	}
 
-	for _, do := range []func(*job.Task) (job.Result, error){checksum, structure, replay, made} {
+	for _, do := range []func(*job.Task) (job.Result, error){checksum, structure, replay} {
 		words(run(do, ""), noneYet)
 	}
 	l.puts(5)
@@ -242,8 +233,8 @@ func TestVerifyingJobs(t *testing.T) {
 	must(t, os.Chmod(path, 0o600))
 	must(t, os.WriteFile(path, data, 0o600))
 	r := run(checksum, damageIn+"backup "+damaged.ID)
-	_, err = checksum(&job.Task{Job: jobChecksum, Arg: fmt.Appendf(nil, `{"backup": %q}`, damaged.ID)})
-	if err == nil || r.Verdict == 0 || r.Bytes == 0 || !job.IsFinal(err) {
+	_, err = checksum(&job.Task{Job: jobChecksum, Arg: arguments{Backup: damaged.ID}})
+	if err == nil || r.Bytes == 0 || !job.IsFinal(err) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if w := proofOf(t, l.repo, newest); w != report.Checksum {

@@ -192,7 +192,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadSecret is the first line of a file, without the line's end: a passphrase, a password,
+// ReadSecret is the first line of a file, without the line's end: a password or
 // a URL. An empty one is an error.
 func ReadSecret(path string) (string, error) {
 	data, err := ReadFile(path, SmallFile)

@@ -25,11 +25,11 @@ func TestForeignManifestAhead(t *testing.T) {
 	d := newDisk(t)
 	keyed := repository.WithKeys(d, sinktest.NewKeys(t))
 	take := func(id string, progress func(snapshot.Progress)) (*snapshot.Manifest, error) {
-		r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{keyed}, ID: id, Attempt: 1, Progress: progress})
+		r, err := s.take(t, snapshot.Request{Sink: keyed, ID: id, Attempt: 1, Progress: progress})
 		if err != nil {
 			return nil, err
 		}
-		return r.Outcomes[0].Manifest, nil
+		return r.Manifest, nil
 	}
 	first, err := take("", nil)
 	require.NoError(t, err)
@@ -70,8 +70,8 @@ func TestForeignManifestAhead(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
-	take := func(attempt int, progress func(snapshot.Progress), to ...sinks.Sink) (*snapshot.Result, error) {
-		return s.take(t, snapshot.Request{Sinks: to, ID: slotID, Attempt: attempt, Progress: progress})
+	take := func(attempt int, progress func(snapshot.Progress)) (*snapshot.Result, error) {
+		return s.take(t, snapshot.Request{Sink: d, ID: slotID, Attempt: attempt, Progress: progress})
 	}
 	var second *snapshot.Result
 	streamed := 0
@@ -80,17 +80,17 @@ func TestAttempts(t *testing.T) {
 			return
 		}
 		var err error
-		if second, err = take(2, nil, d); err != nil {
+		if second, err = take(2, nil); err != nil {
 			t.Error(err)
 		}
-	}, d)
+	})
 	if second == nil {
 		t.Fatal("the second attempt was never made")
 	}
-	if !errors.Is(err, snapshot.ErrTaken) || first.Outcomes[0].Manifest != nil {
+	if !errors.Is(err, snapshot.ErrTaken) || first != nil {
 		t.Errorf("the first attempt: %+v, %v", first, err)
 	}
-	m := second.Outcomes[0].Manifest
+	m := second.Manifest
 	if m.ID != slotID || path.Base(m.Object.Name) != "snapshot-2.zst" {
 		t.Fatalf("the second attempt made %+v", m)
 	}
@@ -105,36 +105,29 @@ func TestAttempts(t *testing.T) {
 		if p.Phase == "stream" {
 			streamed++
 		}
-	}, d); !errors.Is(err, snapshot.ErrTaken) || streamed > 0 {
+	}); !errors.Is(err, snapshot.ErrTaken) || streamed > 0 {
 		t.Errorf("a third attempt: %v; the member was read %d times", err, streamed)
 	}
-	// Where another repository has none yet, it gets one.
-	elsewhere := newDisk(t)
-	r, err := take(3, nil, d, elsewhere)
-	if !errors.Is(err, snapshot.ErrTaken) || !errors.Is(err, snapshot.ErrIncomplete) || r.Outcomes[1].Manifest == nil {
-		t.Errorf("two repositories: %+v, %v", r, err)
-	}
-	restorable(t, elsewhere, r.Outcomes[1].Manifest)
 }
 
 // What a dead attempt left does not keep the same attempt from being made again.
 func TestAttemptAfterACrash(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
-	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
+	r, err := s.take(t, snapshot.Request{Sink: d})
 	require.NoError(t, err)
-	timeline := r.Outcomes[0].Manifest.Timeline
+	timeline := r.Manifest.Timeline
 	left := repository.SnapshotName(timeline, slotID, 1, false)
 	_, err = sinks.Put(t.Context(), d, left, []byte("half a day's work"), sinks.CreateOptions{})
 	require.NoError(t, err)
-	r, err = s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: slotID, Attempt: 1})
+	r, err = s.take(t, snapshot.Request{Sink: d, ID: slotID, Attempt: 1})
 	require.NoError(t, err)
-	m := r.Outcomes[0].Manifest
+	m := r.Manifest
 	if m.ID != slotID || path.Base(m.Object.Name) != "snapshot-2.zst" {
 		t.Errorf("made %s", m.Object.Name)
 	}
 	restorable(t, d, m)
-	_, err = s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: "yesterday"})
+	_, err = s.take(t, snapshot.Request{Sink: d, ID: "yesterday"})
 	require.ErrorContains(t, err, "yesterday", "an ID that is none")
 }
 
@@ -143,7 +136,7 @@ func TestObjectGoneBeforeTheManifest(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
 	checked, removed := false, 0
-	_, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: slotID,
+	_, err := s.take(t, snapshot.Request{Sink: d, ID: slotID,
 		Progress: func(p snapshot.Progress) { checked = checked || p.Phase == "check" },
 		Now: func() time.Time {
 			if checked {
@@ -169,9 +162,9 @@ func TestObjectGoneBeforeTheManifest(t *testing.T) {
 func TestManifestOfAnotherObject(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
-	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
+	r, err := s.take(t, snapshot.Request{Sink: d})
 	require.NoError(t, err)
-	m := *r.Outcomes[0].Manifest
+	m := *r.Manifest
 	repo, err := repository.Open(t.Context(), d)
 	require.NoError(t, err)
 	for id, object := range map[string]string{

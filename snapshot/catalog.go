@@ -42,6 +42,8 @@ type Catalog struct {
 	// its end, for those of which it was looked up: see walreplay.Archives. ReadCatalog
 	// leaves it nil.
 	Archived map[repository.TimelineID]Archived
+
+	repository string // its URL
 }
 
 // Archived is what a timeline's archived log, and the document that ends a
@@ -49,8 +51,11 @@ type Catalog struct {
 type Archived struct {
 	// Seen is when its cluster was last observed; zero where nothing shows it.
 	Seen time.Time
-	// Superseded says that a recovery has ended it.
+	// Revision is the highest one that its log is known to have reached; 0: none.
+	Revision int64
+	// Superseded says that a recovery, or somebody's answer, has ended it in favour of By.
 	Superseded bool
+	By         repository.TimelineID
 	// Undone says that a recovery opened it and was taken back: nothing goes on
 	// there.
 	Undone bool
@@ -85,6 +90,7 @@ func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, er
 		return nil, err
 	}
 	c := newCatalog()
+	c.repository = repo.String()
 	if more {
 		c.Unread = append(c.Unread, UnreadBackups{Err: &DamagedError{Object: repo.String(), Offset: -1,
 			Err: fmt.Errorf("it has more timelines than the %d that are read, and of those without a descriptor as many: remove what nobody made", repository.MaxTimelines)}})
@@ -236,16 +242,6 @@ func (c *Catalog) Newest(t repository.TimelineID) *Manifest {
 	return nil
 }
 
-// newestRead is Newest of those that were read from a member.
-func (c *Catalog) newestRead(t repository.TimelineID) *Manifest {
-	for _, m := range slices.Backward(c.Manifests) {
-		if m.Timeline == t && !m.Synthetic() {
-			return m
-		}
-	}
-	return nil
-}
-
 // HighestRevision is the highest revision that any backup here reached,
 // damaged ones apart.
 func (c *Catalog) HighestRevision() int64 {
@@ -292,14 +288,7 @@ func readManifests(ctx context.Context, repo *repository.Repository, fulls []rep
 }
 
 // olderState orders by what the log had reached: index first, then the time of
-// the backup among those of the same index. Of these, one that was read from a
-// member goes before all that were made without: it depends on nothing else.
+// the backup among those of the same index.
 func olderState(a, b *Manifest) int {
-	read := func(m *Manifest) int {
-		if m.Synthetic() {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(a.Facts.RaftIndex, b.Facts.RaftIndex), cmp.Compare(read(a), read(b)), a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(a.Facts.RaftIndex, b.Facts.RaftIndex), a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
 }

@@ -11,24 +11,27 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/server/v3/lease/leasepb"
+	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
 // ReadFacts reads what the database in r, of size bytes without a trailing
-// SHA-256, says of itself. It knows the databases of etcd 3.4 to 3.7, and
+// SHA-256, says of itself. It knows the databases of etcd 3.5 to 3.7, and
 // touches the few pages on the way to what it reads, whatever the size.
 //
-// Bytes that are no etcd database are a *DamagedError; a failure of r is
-// returned as such.
+// Bytes that are no etcd database are a *DamagedError, a database of etcd 3.4 is
+// ErrTooOld, and a failure of r is returned as such.
 func ReadFacts(ctx context.Context, r io.ReaderAt, size int64) (Facts, error) {
 	db, err := boltfile.Open(ctx, r, size)
 	if err != nil {
 		return Facts{}, damage(err)
 	}
 	facts := Facts{PageSize: db.PageSize()}
+	if other := db.OtherMeta(); other != nil {
+		facts.DamagedMeta = other.Error()
+	}
 	for _, read := range []func(*boltfile.File, *Facts) error{readMeta, readRevision, readMembers, readAlarms, readAuth} {
 		if err := read(db, &facts); err != nil {
 			return Facts{}, damage(err)
@@ -36,6 +39,9 @@ func ReadFacts(ctx context.Context, r io.ReaderAt, size int64) (Facts, error) {
 	}
 	return facts, nil
 }
+
+// ErrTooOld says that etcd 3.4 wrote a database.
+var ErrTooOld = errors.New("etcd 3.4 wrote it, which is out of support: start etcd 3.5 on a copy of the data directory, and take a snapshot of that")
 
 // contentError is content that etcd cannot have written.
 type contentError struct{ err error }
@@ -89,6 +95,9 @@ func readMeta(db *boltfile.File, facts *Facts) error {
 	}
 	if facts.RaftTerm, err = number(db, "meta", "term"); err != nil {
 		return err
+	}
+	if facts.RaftIndex > 0 && facts.RaftTerm == 0 {
+		return ErrTooOld // later versions keep the term of the last entry
 	}
 	storage, err := db.Get("meta", "storageVersion")
 	if err != nil {
@@ -150,8 +159,17 @@ func compaction(db *boltfile.File, key string) (int64, error) {
 	return r.Main, nil
 }
 
-// readMembers reads the members, without those that were removed.
-func readMembers(db *boltfile.File, facts *Facts) error {
+// StoredMember is a row of the bucket members, as etcd stores it.
+type StoredMember struct {
+	ID         uint64   `json:"id"`
+	Name       string   `json:"name"`
+	PeerURLs   []string `json:"peerURLs"`
+	ClientURLs []string `json:"clientURLs"`
+	IsLearner  bool     `json:"isLearner"`
+}
+
+// eachMember calls do for the members, without those that were removed.
+func eachMember(db *boltfile.File, do func(ID, StoredMember)) error {
 	removed := map[ID]bool{}
 	err := db.ForEach("members_removed", func(key, _ []byte) error {
 		id, err := parseMemberID(key)
@@ -161,23 +179,44 @@ func readMembers(db *boltfile.File, facts *Facts) error {
 	if err != nil {
 		return err
 	}
-	facts.Members = []Member{}
-	err = db.ForEach("members", func(key, value []byte) error {
+	return db.ForEach("members", func(key, value []byte) error {
 		id, err := parseMemberID(key)
 		if err != nil || removed[id] {
 			return err
 		}
-		var m struct {
-			Name       string   `json:"name"`
-			PeerURLs   []string `json:"peerURLs"`
-			ClientURLs []string `json:"clientURLs"`
-			IsLearner  bool     `json:"isLearner"`
-		}
+		var m StoredMember
 		if err := json.Unmarshal(value, &m); err != nil {
 			return malformed("member %s: %w", key, err)
 		}
-		facts.Members = append(facts.Members, Member{id, m.Name, m.PeerURLs, m.ClientURLs, m.IsLearner})
+		do(id, m)
 		return nil
+	})
+}
+
+// ReadConfState reads raft's configuration, which etcd stores before it changes a member's
+// row; nil if there is none.
+func ReadConfState(db *boltfile.File) (*raftpb.ConfState, error) {
+	raw, err := db.Get("meta", "confState")
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	conf := &raftpb.ConfState{}
+	if json.Unmarshal(raw, conf) != nil {
+		return nil, malformed("raft's configuration (confState in bucket meta) cannot be decoded")
+	}
+	return conf, nil
+}
+
+func readMembers(db *boltfile.File, facts *Facts) error {
+	conf, err := ReadConfState(db)
+	if err != nil {
+		return err
+	}
+	facts.Members = []Member{}
+	err = eachMember(db, func(id ID, m StoredMember) {
+		// etcd 3.5.1 to 3.5.19 leaves a promoted learner as a learner in the bucket.
+		learner := m.IsLearner && !slices.Contains(conf.GetVoters(), uint64(id))
+		facts.Members = append(facts.Members, Member{id, m.Name, m.PeerURLs, m.ClientURLs, learner})
 	})
 	slices.SortFunc(facts.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return err
@@ -209,80 +248,38 @@ func readAuth(db *boltfile.File, facts *Facts) error {
 	return err
 }
 
-// Lease is a lease of a database, in seconds.
-type Lease struct {
-	ID  int64 `json:"id"`
-	TTL int64 `json:"ttl"` // that a member gives it
-	// Left is what it lives from a start on: less than TTL where its cluster noted how
-	// much was left (--experimental-enable-lease-checkpoint).
-	Left int64 `json:"left"`
-}
-
-// MinLeaseTTL is what members raise shorter leases to, in seconds: one and a half
-// times etcd's election timeout of a second, rounded up.
-const MinLeaseTTL = 2
-
-// EachLease calls do for all leases of a database, by ID. An error of do ends it.
-func EachLease(db *boltfile.File, do func(Lease) error) error {
-	return db.ForEach("lease", func(k, v []byte) error {
-		var l leasepb.Lease
-		if err := proto.Unmarshal(v, &l); err != nil || len(k) != 8 {
-			return fmt.Errorf("lease %x cannot be decoded: %w", k, err)
-		}
-		if key := int64(binary.BigEndian.Uint64(k)); key != l.ID {
-			return fmt.Errorf("lease %016x is kept as lease %016x", l.ID, key)
-		}
-		one := Lease{ID: l.ID, TTL: max(l.TTL, MinLeaseTTL)}
-		one.Left = one.TTL
-		if l.RemainingTTL > 0 {
-			one.Left = min(l.RemainingTTL, one.TTL)
-		}
-		return do(one)
-	})
-}
-
 // CheckStructure goes through all pages of the database in r, of size bytes
 // without a trailing SHA-256, that hold content: for one that came without a
 // sum, such as a db file that was copied from a running member and may be torn.
 // Damage inside keys and values is not seen. What is found is a *DamagedError
 // of the object name; a failure of r is returned as such.
 func CheckStructure(ctx context.Context, name string, r io.ReaderAt, size int64) error {
-	wrap := func(what string, err error) error {
-		if what != "" {
-			err = fmt.Errorf("bucket %q: %w", what, err)
-		}
-		return &DamagedError{Object: name, Offset: -1, Err: err}
-	}
+	bucket := "" // that is being read
 	db, err := boltfile.Open(ctx, r, size)
-	if err != nil {
-		return endOr(ctx, err, wrap("", err))
+	if err == nil {
+		err = db.Root().EachElement(func(e boltfile.Element, _ int64) error {
+			if !e.Bucket {
+				return nil
+			}
+			bucket = string(e.Key)
+			b, err := db.Bucket(e.Key)
+			if err == nil && b == nil {
+				err = malformed("is none")
+			}
+			if err == nil {
+				err = b.ForEach(func(_, _ []byte) error { return ctx.Err() })
+			}
+			if err == nil {
+				bucket = ""
+			}
+			return err
+		})
 	}
-	root := db.Root().Cursor()
-	for key, value, err := root.First(); key != nil || err != nil; key, value, err = root.Next() {
-		if err != nil {
-			return endOr(ctx, err, wrap("", err))
-		}
-		if value != nil {
-			continue
-		}
-		b, err := db.Bucket(key)
-		if err == nil && b == nil {
-			err = malformed("is none")
-		}
-		if err == nil {
-			err = b.ForEach(func(_, _ []byte) error { return ctx.Err() })
-		}
-		if err != nil {
-			return endOr(ctx, err, wrap(string(key), err))
-		}
-	}
-	return nil
-}
-
-// endOr is err itself where the context has ended, and damage otherwise.
-func endOr(ctx context.Context, err, damage error) error {
-	if ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return damage
+	if bucket != "" {
+		err = fmt.Errorf("bucket %q: %w", bucket, err)
+	}
+	return &DamagedError{Object: name, Offset: -1, Err: err}
 }

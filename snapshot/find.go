@@ -49,7 +49,9 @@ func (e *DamagedManifestError) Unwrap() error { return e.Err }
 // The newest state is looked for in the timeline that nothing branches off.
 // One that went on after another had branched off, as its backups or, where
 // c.Archived has it, its log show, is not continued by that one; nor is one whose
-// branch was a recovery that was taken back.
+// branch was a recovery that was taken back. One that started over is never the newest
+// state, and continues nothing; until somebody has answered, the error is a
+// *StartedOverError.
 // Where there is more than one, it is the one that is still observed, as c.Archived
 // shows, if no other was ever observed or was backed up since. Otherwise the error is
 // a *SeparateError: their histories differ, and which one is right only the user can
@@ -60,12 +62,18 @@ func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
 	if ref != Latest {
 		return c.findID(ref, timeline)
 	}
+	if timeline == "" {
+		if err := c.CheckStartedOver(); err != nil {
+			return nil, err
+		}
+	}
 	var candidates []repository.TimelineID
+	over := c.startedOver()
 	for _, t := range c.Timelines {
 		if timeline != "" && t.ID.String() == timeline {
 			return c.findNewest(t.ID)
 		}
-		if c.hasBackup(t.ID) && !c.continued(t.ID) && !c.Archived[t.ID].Undone {
+		if c.hasBackup(t.ID) && !c.continued(t.ID, over) && !c.Archived[t.ID].Undone && !isStartedOver(over, t.ID) {
 			candidates = append(candidates, t.ID)
 		}
 	}
@@ -73,7 +81,7 @@ func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
 	case timeline != "":
 		return nil, fmt.Errorf("%w: there is no timeline %s; 'requorum list' shows them", ErrNoBackup, timeline)
 	case len(candidates) == 0:
-		return nil, fmt.Errorf("%w: the repository has no backup", ErrNoBackup)
+		return nil, c.None()
 	case len(candidates) > 1:
 		if t, only := c.onlyObserved(candidates); only {
 			return c.findNewest(t)
@@ -112,7 +120,7 @@ func (c *Catalog) onlyObserved(all []repository.TimelineID) (only repository.Tim
 		}
 	}
 	for _, t := range all {
-		m := c.newestRead(t)
+		m := c.Newest(t)
 		if !is || t == only || m == nil {
 			continue
 		}
@@ -150,12 +158,15 @@ const clockMargin = time.Hour
 // backups branches off it, or off one that does, and t itself has no backup
 // from after that branch. A cluster that was restored from a backup for a test
 // does not supersede the one that goes on.
-func (c *Catalog) continued(t repository.TimelineID) bool {
+func (c *Catalog) continued(t repository.TimelineID, over []startedOver) bool {
+	if a := c.Archived[t]; a.Superseded && c.hasBackup(a.By) {
+		return true
+	}
 	seen := map[repository.TimelineID]bool{t: true}
 	for more := true; more; {
 		more = false
 		for _, other := range c.Timelines {
-			if other.Parent == nil || !seen[other.Parent.Timeline] || seen[other.ID] || c.Archived[other.ID].Undone || c.outlives(other) {
+			if other.Parent == nil || !seen[other.Parent.Timeline] || seen[other.ID] || c.Archived[other.ID].Undone || isStartedOver(over, other.ID) || c.outlives(other) {
 				continue
 			}
 			if c.hasBackup(other.ID) {
@@ -182,8 +193,7 @@ func (c *Catalog) outlives(child repository.Timeline) bool {
 	case a.Seen.After(child.Created):
 		return true
 	}
-	// A synthetic one shows the archive, not a cluster that was there.
-	newest := c.newestRead(child.Parent.Timeline)
+	newest := c.Newest(child.Parent.Timeline)
 	if newest == nil || newest.Facts.RaftIndex <= child.Parent.RaftIndex {
 		return false
 	}
@@ -317,4 +327,12 @@ func (c *Catalog) CheckEncrypted(m *Manifest) error {
 		return nil
 	}
 	return &PlainError{fmt.Sprintf("full snapshot %s of timeline %s", m.ID, m.Timeline), first.ID}
+}
+
+// None is the error that there is no backup to take, and what there is instead.
+func (c *Catalog) None() error {
+	if n := len(c.Foreign); n > 0 {
+		return fmt.Errorf("%w: the manifests of %d in the repository are signed by no trusted key: check --trust and --revoked-keys; 'requorum list' names them", ErrNoBackup, n)
+	}
+	return fmt.Errorf("%w: the repository has no backup: make one with 'requorum backup'", ErrNoBackup)
 }

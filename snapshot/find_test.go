@@ -48,10 +48,6 @@ func TestFind(t *testing.T) {
 	wentOn := &Catalog{Timelines: both, Manifests: append([]*Manifest{after}, chain.Manifests[2])}
 	skewed := &Catalog{Timelines: both, Manifests: append([]*Manifest{{ID: "x", Timeline: tl(1), Facts: after.Facts, Started: opened.Add(-time.Minute)}}, chain.Manifests[2])}
 	wentBack := &Catalog{Timelines: both, Manifests: append([]*Manifest{before}, chain.Manifests[2])}
-	// Long after it had ended, a snapshot was made of its log.
-	made := *after
-	made.Synthesis = &Synthesis{Base: "b"}
-	synthetic := &Catalog{Timelines: both, Manifests: append([]*Manifest{&made}, chain.Manifests...)}
 	// The cluster went on, and all that shows it is its archived log; or that one
 	// ends before the other begins, or a recovery has ended it.
 	archived := func(a Archived) *Catalog {
@@ -81,7 +77,6 @@ func TestFind(t *testing.T) {
 		{"promise 6: separate histories are not ranked", forks, Latest, "", "", ErrAmbiguous},
 		{"promise 6: a drill does not hide the cluster that goes on", wentOn, Latest, "", "", ErrAmbiguous},
 		{"promise 6: nor does it when clocks differ", skewed, Latest, "", "", ErrAmbiguous},
-		{"a synthetic snapshot is no sign of life", synthetic, Latest, "", "20260103T000000Z-cccccc", nil},
 		{"restored from an older backup than the newest", wentBack, Latest, "", "20260103T000000Z-cccccc", nil},
 		{"promise 6: nor does it hide one that only archives", archived(Archived{Seen: opened.Add(time.Second)}), Latest, "", "20260102T000000Z-bbbbbb", nil},
 		{"which is found by its timeline", archived(Archived{Seen: opened.Add(time.Second)}), Latest, tl(1).String(), "20260102T000000Z-bbbbbb", nil},
@@ -155,15 +150,5 @@ func TestPromise6RestartedHistoryIsNoticed(t *testing.T) {
 		if got := restarted(backupPoint(last), c.b); got != c.want {
 			t.Errorf("restarted(%+v) = %v, want %v", c.b, got, c.want)
 		}
-	}
-}
-
-// Of one state that was read from a member goes before what was made without.
-func TestOlderStateOfSynthetic(t *testing.T) {
-	read, made, later := backupOf("a", tl(1), 10), backupOf("b", tl(1), 10), backupOf("c", tl(1), 11)
-	read.Started = made.Started.Add(-time.Hour)
-	made.Synthesis, later.Synthesis = &Synthesis{}, &Synthesis{}
-	if olderState(made, read) >= 0 || olderState(read, made) <= 0 || olderState(read, later) >= 0 {
-		t.Error("the order is another one")
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/storetest"
@@ -30,7 +29,7 @@ func (l listener) Handle(_ context.Context, r slog.Record) error {
 func takeWhen(t *testing.T, client *client.Client, fit time.Duration, on func(event string)) *snapshot.Manifest {
 	t.Helper()
 	result, err := snapshot.Take(t.Context(), snapshot.Request{
-		Client: client, Tool: "test", Sinks: []sinks.Sink{newDisk(t)}, Fit: fit, Logger: slog.New(listener(on)),
+		Client: client, Tool: "test", Sink: newDisk(t), Fit: fit, Logger: slog.New(listener(on)),
 		Progress: func(p snapshot.Progress) {
 			if p.Phase == "fit" {
 				on("waits")
@@ -38,7 +37,7 @@ func takeWhen(t *testing.T, client *client.Client, fit time.Duration, on func(ev
 		},
 	})
 	require.NoError(t, err)
-	return result.Outcomes[0].Manifest
+	return result.Manifest
 }
 
 func fitClient(t *testing.T, members int) (*storetest.Cluster, *client.Client) {

@@ -22,7 +22,7 @@ import (
 // last compaction that was finished; with none scheduled, nothing is. Keys are
 // distinguished by 128 bits of a hash with random seeds.
 //
-// The hash is that of etcd from 3.5.16 and 3.4.34 on. Older ones leave out, or
+// The hash is that of etcd from 3.5.16 on. Older ones leave out, or
 // have deleted, other tombstones at the compacted revision, so that theirs can
 // differ. Errors are those of ReadFacts.
 func ReadHashKV(ctx context.Context, r io.ReaderAt, size int64) (HashKV, error) {
@@ -43,12 +43,11 @@ func ReadHashKVAt(ctx context.Context, r io.ReaderAt, size, revision int64) (Has
 }
 
 // HashesOtherwise reports whether an etcd of a version leaves other deletions at the
-// compacted revision out of its HashKV than ReadHashKV: those up to 3.5.15 and 3.4.33
+// compacted revision out of its HashKV than ReadHashKV: those up to 3.5.15
 // do. Of a version that cannot be read it is not known.
 func HashesOtherwise(version string) bool {
 	v, err := semver.NewVersion(version)
-	return err == nil && (v.LessThan(semver.Version{Major: 3, Minor: 4, Patch: 34}) ||
-		v.Minor == 5 && v.LessThan(semver.Version{Major: 3, Minor: 5, Patch: 16}))
+	return err == nil && v.LessThan(semver.Version{Major: 3, Minor: 5, Patch: 16})
 }
 
 // ErrNoRevision says that a database has no state at a revision any more, or
@@ -139,20 +138,28 @@ func NewRowHasher(compacted int64) *RowHasher {
 // Add adds a row. Up to the compacted revision it is to be said whether the row is the
 // newest of its key; behind that newest counts for nothing.
 func (h *RowHasher) Add(r boltfile.Row, name, value []byte, newest bool) {
-	keep := true
+	keep, always := true, h.compacted > 0
 	if r.Main <= h.compacted {
-		keep = newest && !r.Deleted
+		at := r.Main == h.compacted
+		keep, always = Hashed(r.Deleted, newest, at, true), Hashed(r.Deleted, newest, at, false)
 		h.anyKey = h.anyKey || keep
-		if r.Deleted && r.Main == h.compacted {
-			return // left out in any case: older versions have deleted it
-		}
 	}
 	if keep {
 		h.kept = crc32.Update(crc32.Update(h.kept, castagnoli, name), castagnoli, value)
 	}
-	if h.compacted > 0 {
+	if always {
 		h.all = crc32.Update(crc32.Update(h.all, castagnoli, name), castagnoli, value)
 	}
+}
+
+// Hashed reports whether etcd's hash has a row up to the compacted revision: the newest of
+// its key, unless that is a deletion. If no key has a value, nothing is left out but the
+// deletions at the compacted revision itself, which older versions have deleted.
+func Hashed(deleted, newest, atCompacted, anyKey bool) bool {
+	if deleted && atCompacted {
+		return false
+	}
+	return !anyKey || newest && !deleted
 }
 
 // Sum is the hash. anyKey says whether a key has a value; that of keys which were not changed

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"strings"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/store/shell"
 )
 
 // Image is a database image to restore from: a stored full snapshot, a file
@@ -46,7 +48,7 @@ type Facts struct {
 	CompactedRevision int64 `json:"compacted_revision"`
 	// RaftIndex is consistent_index: the last raft entry the image holds.
 	RaftIndex uint64 `json:"raft_index"`
-	// RaftTerm is that entry's term; 0 where etcd did not keep it (3.4).
+	// RaftTerm is that entry's term; 0 before the first entry.
 	RaftTerm uint64 `json:"raft_term"`
 	// StorageVersion is "3.6.0" and so on; empty before 3.6.
 	StorageVersion string `json:"storage_version,omitempty"`
@@ -58,6 +60,9 @@ type Facts struct {
 	Members []Member `json:"members"`
 	// Alarms that are raised in the image, such as "NOSPACE" with its member.
 	Alarms []Alarm `json:"alarms,omitempty"`
+	// DamagedMeta is what is wrong with one of the two meta pages, of which one is enough;
+	// empty if both are sound.
+	DamagedMeta string `json:"-"`
 	// AuthEnabled reports whether users and roles are enforced.
 	AuthEnabled bool `json:"auth_enabled"`
 }
@@ -124,6 +129,7 @@ type File struct {
 	trailer []byte // the SHA-256 behind it; nil where there is none
 	// unsynced: its pages may be in memory only, and on their way to the disk.
 	unsynced bool
+	unpacked *os.File // in place of the file at path, which is compressed
 }
 
 // OpenUnsynced is OpenFile of a file that somebody has just written, and not synced. What
@@ -150,65 +156,111 @@ func (f *File) written(file *os.File) error {
 }
 
 // OpenFile looks at the file's size, which reports whether a SHA-256 follows the
-// database, and reads that sum. Neither it nor the methods change the file.
+// database, and reads that sum. Neither it nor the methods change the file. A file that is
+// something else, such as an archive, is an error that names what it is.
 func OpenFile(path string) (*File, error) {
-	info, err := safedir.Stat(path)
-	if err != nil {
+	f := &File{path: path}
+	if err := f.measure(); err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file: want a snapshot file or a member's db file", path)
-	}
-	if err := refuseStored(path); err != nil {
-		return nil, err
-	}
-	size, err := databaseSize(info.Size())
-	if err != nil {
-		return nil, &DamagedError{Object: path, Offset: -1, Err: err}
-	}
-	f := &File{path: path, size: size}
-	if HasTrailer(info.Size()) {
-		if f.trailer, err = readTrailer(path, size); err != nil {
-			return nil, err
-		}
 	}
 	return f, nil
 }
 
-// refuseStored refuses an object of a repository, which is whole, and no database yet.
-func refuseStored(path string) error {
-	file, err := safedir.Open(path)
+// measure finds where the database ends, and its trailer.
+func (f *File) measure() error {
+	file, size, err := f.open()
 	if err != nil {
 		return err
 	}
-	begin := make([]byte, 32)
-	n, err := file.ReadAt(begin, 0)
-	if err = errors.Join(ignoreEOF(err), file.Close()); err != nil {
-		return err
-	}
-	for _, form := range []struct{ begin, what, tool string }{{"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -d"}, {"age-encryption.org/", "encrypted with age", "age -d, then zstd -d"}} {
-		if strings.HasPrefix(string(begin[:n]), form.begin) {
-			return fmt.Errorf("%s is %s, as backups in a repository are: restore it with --repo, or make it a plain file first (%s)", path, form.what, form.tool)
-		}
-	}
-	return nil
+	f.size, f.trailer, err = measure(f.path, file, size)
+	return errors.Join(err, file.Close())
 }
 
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
+func measure(path string, r io.ReaderAt, size int64) (database int64, trailer []byte, err error) {
+	begin, err := readBegin(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := refuseOther(path, begin); err != nil {
+		return 0, nil, err
+	}
+	if database, err = databaseSize(size); err != nil {
+		return 0, nil, &DamagedError{Object: path, Offset: -1, Err: explainSize(path, begin, size, err)}
+	}
+	if HasTrailer(size) {
+		trailer = make([]byte, sha256.Size)
+		_, err = r.ReadAt(trailer, database)
+	}
+	return database, trailer, err
+}
+
+// explainSize says of a file whose size no snapshot has what its first page shows.
+func explainSize(path string, begin []byte, size int64, err error) error {
+	db, openErr := boltfile.Open(context.Background(), bytes.NewReader(begin), math.MaxInt64)
+	switch {
+	case size == 0:
+		return errors.New("it is empty: the snapshot was not written, or its disk was full: use another one")
+	case openErr != nil:
+		return err
+	case size < db.Size():
+		return fmt.Errorf("it was cut short: its database has %d bytes, the file %d: use another snapshot", db.Size(), size)
+	case size < db.Size()+sha256.Size:
+		return fmt.Errorf("the SHA-256 behind its database of %d bytes was cut short: head -c %d %s >NEW makes a file without one, whose structure is checked instead", db.Size(), db.Size(), shell.Quote(path))
+	}
+	whole := db.Size() + sha256.Size
+	return fmt.Errorf("it is longer than its database with a SHA-256, %d bytes: head -c %d %s >NEW makes a file without what was added, and its SHA-256 shows whether it is whole", whole, whole, shell.Quote(path))
+}
+
+// open opens the database's file, or what it was unpacked to, from its first byte.
+func (f *File) open() (*openFile, int64, error) {
+	if f.unpacked != nil {
+		info, err := f.unpacked.Stat()
+		if err != nil {
+			return nil, 0, err
+		}
+		return &openFile{io.NewSectionReader(f.unpacked, 0, info.Size()), f.unpacked, true}, info.Size(), nil
+	}
+	file, err := openRegular(f.path)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return &openFile{io.NewSectionReader(file, 0, info.Size()), file, false}, info.Size(), nil
+}
+
+// openFile is an open file of a database.
+type openFile struct {
+	*io.SectionReader
+	file *os.File
+	keep bool // open: it has no name any more
+}
+
+// Close closes the file.
+func (o *openFile) Close() error {
+	if o.keep {
 		return nil
 	}
-	return err
+	return o.file.Close()
 }
 
-func readTrailer(path string, offset int64) ([]byte, error) {
-	file, err := safedir.Open(path)
-	if err != nil {
-		return nil, err
+// Close removes what the file was unpacked to.
+func (f *File) Close() error {
+	if f.unpacked == nil {
+		return nil
 	}
-	sum := make([]byte, sha256.Size)
-	_, err = file.ReadAt(sum, offset)
-	return sum, errors.Join(err, file.Close())
+	return f.unpacked.Close()
+}
+
+// ReaderAt reads the database, without a trailer, in any order. The caller closes it.
+func (f *File) ReaderAt() (interface {
+	io.ReaderAt
+	io.Closer
+}, error) {
+	file, _, err := f.open()
+	return file, err
 }
 
 // Name is the path.
@@ -220,6 +272,19 @@ func (f *File) Size() int64 { return f.size }
 // HasHash reports whether the file ends with a SHA-256, so that damage is found.
 // A bare db file has none.
 func (f *File) HasHash() bool { return f.trailer != nil }
+
+// CheckHash compares that sum with the database. It does nothing for a bare db file.
+func (f *File) CheckHash(ctx context.Context) error {
+	if !f.HasHash() {
+		return nil
+	}
+	r, err := f.Open(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r)
+	return errors.Join(err, r.Close())
+}
 
 // DatabaseSHA256 is that sum in hexadecimal, empty where there is none.
 func (f *File) DatabaseSHA256() string { return hex.EncodeToString(f.trailer) }
@@ -243,11 +308,11 @@ func (f *File) HashKV(ctx context.Context, revision int64) (hash HashKV, err err
 }
 
 func (f *File) read(do func(io.ReaderAt) error) error {
-	file, err := safedir.Open(f.path)
+	file, _, err := f.open()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(do(file), f.written(file), file.Close()); err != nil {
+	if err := errors.Join(do(file), f.written(file.file), file.Close()); err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
 	return nil
@@ -256,7 +321,7 @@ func (f *File) read(do func(io.ReaderAt) error) error {
 // Open reads the database, and compares the SHA-256 behind it where there is
 // one.
 func (f *File) Open(ctx context.Context) (io.ReadCloser, error) {
-	file, err := safedir.Open(f.path)
+	file, _, err := f.open()
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +332,7 @@ func (f *File) Open(ctx context.Context) (io.ReadCloser, error) {
 	}
 	body := &bodyReader{src: src, left: f.size, end: func() error {
 		rest, err := io.ReadAll(io.LimitReader(file, sha256.Size+1))
-		if err = errors.Join(err, f.written(file)); err != nil {
+		if err = errors.Join(err, f.written(file.file)); err != nil {
 			return err
 		}
 		if !f.HasHash() && len(rest) == 0 || f.HasHash() && bytes.Equal(rest, sum.Sum(nil)) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/client"
 )
@@ -19,8 +18,8 @@ import (
 var ErrOtherLineage = errors.New("the repository belongs to another cluster")
 
 // CheckLineage refuses what Take would refuse for it, and changes nothing.
-func (r *Request) CheckLineage(ctx context.Context, s sinks.Sink, survey client.Survey) error {
-	repo, err := repository.Open(ctx, s)
+func (r *Request) CheckLineage(ctx context.Context, survey client.Survey) error {
+	repo, err := repository.Open(ctx, r.Sink)
 	if errors.Is(err, repository.ErrNoRepository) {
 		return nil
 	}
@@ -62,6 +61,9 @@ func CheckLineage(ctx context.Context, repo *repository.Repository, clusterID ui
 	c, err := ReadCatalog(ctx, repo)
 	if err != nil || len(c.Timelines) == 0 {
 		return err
+	}
+	if i := slices.IndexFunc(c.Timelines, func(t repository.Timeline) bool { return t.ID.ClusterID == clusterID }); i >= 0 {
+		return sameParent(ctx, repo, c.Timelines[i].ID, parent) // another writer opened it meanwhile
 	}
 	who := "cluster " + ID(clusterID).String()
 	if len(members) > 0 {

@@ -17,13 +17,13 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/store/client"
 )
 
 // Manifest describes one full snapshot. It is written after everything that it
 // describes, so a backup exists once its manifest does. docs/format.md has
-// every field. describe fills them in for a snapshot that is read from a member,
-// describeImage (stored.go) for a synthetic one.
+// every field. describe fills them in.
 type Manifest struct {
 	Format   int                   `json:"format"`
 	Kind     string                `json:"kind"` // "full"
@@ -36,8 +36,8 @@ type Manifest struct {
 
 	// Object is the stored snapshot: its codecs, sizes and hashes.
 	Object StoredObject `json:"object"`
-	// Attachments are files that were stored with the snapshot.
-	Attachments []Attachment `json:"attachments,omitempty"`
+	// Attachments is the tar of files that were stored with the snapshot.
+	Attachments *StoredObject `json:"attachments,omitempty"`
 	// DatabaseSHA256 is the sum over the database alone, as etcd appended it
 	// to the stream; Object.RawSHA256 covers the database and this trailer.
 	DatabaseSHA256 string `json:"database_sha256"`
@@ -45,14 +45,10 @@ type Manifest struct {
 	// they were written.
 	Facts Facts `json:"facts"`
 
-	// Source of a synthetic full snapshot has a version, that of the members whose
-	// log it was made from, and its base's cluster, and nothing else.
 	Source  Source   `json:"source"`
 	Barrier *Barrier `json:"barrier,omitempty"`
-	// Synthesis is nil for a snapshot that was read from a member.
-	Synthesis *Synthesis `json:"synthesis,omitempty"`
-	HashKV    HashKV     `json:"hashkv"`
-	Keys      Keys       `json:"keys"`
+	HashKV  HashKV   `json:"hashkv"`
+	Keys    Keys     `json:"keys"`
 	// ReadBack says that the whole object was read back and matched before
 	// this manifest was written.
 	ReadBack bool `json:"read_back"`
@@ -64,8 +60,9 @@ type Manifest struct {
 
 // StoredManifest is a manifest's object as it is stored.
 type StoredManifest struct {
-	Size   int64
-	SHA256 string
+	Size     int64
+	SHA256   string
+	SignedBy *signing.SignedBy // nil: nobody did
 }
 
 // StoredObject is the object beside a manifest.
@@ -94,7 +91,6 @@ type Barrier struct {
 	RaftTerm  uint64 `json:"raft_term"`
 	Revision  int64  `json:"revision"`
 	Member    ID     `json:"member_id"`
-	Method    string `json:"method"`
 }
 
 // HashKV is etcd's hash of the key space.
@@ -131,8 +127,10 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: err}
 	case err != nil && m.Format <= manifestFormat:
 		return nil, err
-	case m.Format != manifestFormat || m.Kind != KindFull:
+	case m.Format > manifestFormat:
 		return nil, fmt.Errorf("%s in %s: %w: kind %q, format %d; this one reads kind %q, format %d", name, repo, ErrNewerFormat, m.Kind, m.Format, KindFull, manifestFormat)
+	case m.Format != manifestFormat || m.Kind != KindFull:
+		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("kind %q, format %d, which no version writes", m.Kind, m.Format)}
 	case m.ID != id || m.Timeline != t:
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it is the manifest of backup %s of timeline %s: it was moved or copied here", m.ID, m.Timeline)}
 	case m.Source.ClusterID != 0 && uint64(m.Source.ClusterID) != t.ClusterID:
@@ -144,7 +142,7 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: err}
 	}
 	sum := sha256.Sum256(data)
-	m.Stored = StoredManifest{Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
+	m.Stored = StoredManifest{Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), SignedBy: repo.SignedBy(data)}
 	return m, nil
 }
 
@@ -162,7 +160,7 @@ const (
 	maxLabelKey   = 128  // bytes
 	maxLabelValue = 1024 // bytes
 	maxLabelBytes = 8192 // of all labels: what else a manifest holds has its place, too
-	maxListed     = 256  // members, alarms, attachments, recipients
+	maxListed     = 256  // members, alarms, recipients
 )
 
 // ValidLabels refuses labels that a manifest cannot have.
@@ -192,8 +190,8 @@ func printable(s string) bool {
 // checkBounds refuses a manifest that nobody writes: it would take more memory than
 // its bytes show.
 func (m *Manifest) checkBounds() error {
-	if n := max(len(m.Facts.Members), len(m.Facts.Alarms), len(m.Attachments), len(m.Object.Recipients)); n > maxListed {
-		return fmt.Errorf("it lists %d members, alarms, attachments or recipients: more than %d", n, maxListed)
+	if n := max(len(m.Facts.Members), len(m.Facts.Alarms), len(m.Object.Recipients)); n > maxListed {
+		return fmt.Errorf("it lists %d members, alarms or recipients: more than %d", n, maxListed)
 	}
 	f := m.Facts
 	if n := max(f.RaftIndex, f.RaftTerm, uint64(f.Revision), uint64(f.CompactedRevision), uint64(m.Object.StoredSize)); n > maxNumber {
@@ -222,98 +220,41 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Synthesis says how a full snapshot was made that no member was read for: an
-// earlier one, and the log after it. The snapshot's facts, sums and HashKV are
-// those of the database that came out.
-type Synthesis struct {
-	// Base is the backup that was begun from, BaseIndex its raft index, and
-	// BaseDatabaseSHA256 its manifest's database_sha256.
-	Base               string `json:"base"`
-	BaseIndex          uint64 `json:"base_index"`
-	BaseDatabaseSHA256 string `json:"base_database_sha256"`
-	// Origin is the backup, read from a member, that the row of bases goes back
-	// to, and Generation how many were made since: 1 where Base is that one.
-	Origin     string `json:"origin"`
-	Generation int    `json:"generation"`
-
-	// Entries is how many entries of the log were replayed, and ArchiveChain the
-	// archive's chain value at the snapshot's raft index, empty where it has none.
-	Entries      uint64 `json:"entries"`
-	ArchiveChain string `json:"archive_chain,omitempty"`
-
-	// Observed is when a live member was first seen at the snapshot's raft index;
-	// zero where none was. When the snapshot was made says nothing of that.
-	Observed time.Time `json:"observed,omitzero"`
-
-	// CheckpointHashesEqual is how many hashes that live members served were compared and
-	// are equal, StampsPassed how many could not be compared.
-	CheckpointHashesEqual  int `json:"stamps_equal"`
-	CheckpointHashesPassed int `json:"stamps_passed"`
-
-	// How leases were replayed.
-	MinLeaseTTL        time.Duration `json:"min_lease_ttl_nanoseconds"`
-	PersistCheckpoints bool          `json:"persist_checkpoints,omitempty"`
-}
-
-// Synthetic reports whether the snapshot was made without reading a member.
-func (m *Manifest) Synthetic() bool { return m.Synthesis != nil }
-
-// MadeFrom says for people where the snapshot came from: a member's name, or ID,
-// or "synthetic from" the backup that it was made from.
-func (m *Manifest) MadeFrom() string {
-	switch {
-	case m.Synthetic():
-		return "synthetic from " + m.Synthesis.Base
-	case m.Source.Name != "":
-		return m.Source.Name
-	}
-	return m.Source.MemberID.String()
-}
-
-// describe makes each target's manifest from the bytes that its repository
-// gives back. A repository that gives other bytes back has failed; a member
+// describe makes the manifest from the bytes that the repository gives back. A member
 // whose bytes are not what the cluster had committed is a memberError.
-func (t *taking) describe(ctx context.Context, member client.MemberStatus, up *upload, id string, started time.Time) error {
-	t.Progress(Progress{Phase: "check"})
-	key := up.identity()
-	// Counting and hashing go by the revision of the stored bytes.
-	var hash HashKV
-	var keys Keys
-	asked := false
-	for i, target := range up.targets {
-		if target.err != nil {
-			continue
-		}
-		m := &Manifest{
-			Format: manifestFormat, Kind: KindFull, ID: id, Timeline: target.timeline.ID, Tool: t.Tool,
-			Started: started, Labels: t.Labels,
-			Object:         StoredObject{Name: up.names[i], Encoding: up.codec.Description()},
-			DatabaseSHA256: up.sum,
-			Source: Source{ClusterID: ID(member.ClusterID), Endpoint: member.Endpoint, MemberID: ID(member.MemberID), Name: member.Name,
-				Version: member.Version, IsLeader: member.IsLeader, IsLearner: member.IsLearner},
-			Barrier: &Barrier{RaftIndex: t.barrier.Index, RaftTerm: t.barrier.Term, Revision: t.barrier.Revision,
-				Member: ID(t.barrier.Member.MemberID), Method: t.barrier.Method},
-		}
-		stored := OpenStored(target.repo, m, key...)
-		if target.err = t.readFacts(ctx, stored, m); target.err != nil {
-			target.err = errors.Join(target.err, removeObject(target, m.Object.Name))
-			continue
-		}
-		if err := t.checkFacts(member, m.Facts); err != nil {
-			return &memberError{err}
-		}
-		if !asked {
-			hash, keys, asked = t.askHash(ctx, member, m.Facts), t.askKeys(ctx, member, m.Facts), true
-		}
-		m.HashKV, m.Keys = hash, keys
-		target.manifest = m
+func (t *taking) describe(ctx context.Context, member client.MemberStatus, up *upload, id string, started time.Time) (*Manifest, error) {
+	m := t.manifestOf(up, id, started)
+	m.Source = Source{ClusterID: ID(member.ClusterID), Endpoint: member.Endpoint, MemberID: ID(member.MemberID), Name: member.Name,
+		Version: member.Version, IsLeader: member.IsLeader, IsLearner: member.IsLearner}
+	m.Barrier = &Barrier{RaftIndex: t.barrier.Index, RaftTerm: t.barrier.Term, Revision: t.barrier.Revision,
+		Member: ID(t.barrier.Member.MemberID)}
+	if err := t.readFacts(ctx, up, m); err != nil {
+		return nil, err
 	}
-	return t.anyLeft()
+	if err := t.checkFacts(member, m.Facts); err != nil {
+		return nil, &memberError{err}
+	}
+	// Counting and hashing go by the revision of the stored bytes.
+	m.HashKV, m.Keys = t.askHash(ctx, member, m.Facts), t.askKeys(ctx, member, m.Facts)
+	return m, nil
+}
+
+// manifestOf returns the manifest with all that does not depend on the snapshot's origin
+// and content.
+func (t *taking) manifestOf(up *upload, id string, started time.Time) *Manifest {
+	return &Manifest{
+		Format: manifestFormat, Kind: KindFull, ID: id, Timeline: t.timeline.ID, Tool: t.Tool,
+		Started: started, Labels: t.Labels,
+		Object:         StoredObject{Name: up.name, Encoding: up.codec.Description()},
+		DatabaseSHA256: up.sum,
+	}
 }
 
 // readFacts fills in what the stored bytes say, and reads all of them if that
 // was asked for.
-func (t *taking) readFacts(ctx context.Context, stored *Stored, m *Manifest) error {
+func (t *taking) readFacts(ctx context.Context, up *upload, m *Manifest) error {
+	t.Progress(Progress{Phase: "check"})
+	stored := OpenStored(t.repo, m, up.identity()...)
 	r, err := stored.ReaderAt(ctx)
 	if err != nil {
 		return fmt.Errorf("read the stored snapshot back: %w", err)
@@ -342,9 +283,7 @@ func (t *taking) readFacts(ctx context.Context, stored *Stored, m *Manifest) err
 // checkFacts holds the stored bytes against the barrier, whatever the member
 // said of itself: an address may lead to another member each time.
 func (t *taking) checkFacts(member client.MemberStatus, f Facts) error {
-	// 3.4 keeps consistent_index with changes of keys only, so its bytes can
-	// show an index below the one they hold; the revision is exact.
-	if t.barrier.Method == client.MethodMemberList && f.RaftIndex < t.barrier.Index {
+	if f.RaftIndex < t.barrier.Index {
 		return fmt.Errorf("%w: it ends at raft index %d, the cluster was at %d", ErrStale, f.RaftIndex, t.barrier.Index)
 	}
 	if f.Revision < t.barrier.Revision {
@@ -381,27 +320,25 @@ func (t *taking) askKeys(ctx context.Context, member client.MemberStatus, f Fact
 	return Keys{Obtained: "counted by member " + memberName(member) + " after the snapshot", Count: &n}
 }
 
-// writeManifests makes the backup exist in every repository that holds the
-// object. A repository where that fails is left without the object.
-func (t *taking) writeManifests(ctx context.Context) {
-	finished := t.Now().UTC()
-	t.forTargets(func(target *target) error {
-		target.manifest.Finished = finished
-		err := target.writeManifest(ctx, finished)
-		if err == nil {
-			return nil
+// keepManifest makes the backup exist. If that fails, the repository is left without the
+// backup's objects.
+func (t *taking) keepManifest(ctx context.Context, m *Manifest) error {
+	m.Finished = t.Now().UTC()
+	if err := t.writeManifest(ctx, m); err != nil {
+		if err := t.settleManifest(m, fmt.Errorf("write the manifest: %w", err)); err != nil {
+			return err
 		}
-		return target.settleManifest(fmt.Errorf("write the manifest: %w", err))
-	})
+	}
+	t.result.Manifest, t.result.NewTimeline = m, t.fresh
+	return nil
 }
 
 // settleManifest finds out what became of a manifest whose writing failed. The
-// object may go only when no manifest names it for sure: one without its object
+// objects may go only when no manifest names them for sure: one without its object
 // would be a backup that cannot be restored.
-func (t *target) settleManifest(failure error) error {
+func (t *taking) settleManifest(m *Manifest, failure error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
 	defer cancel()
-	m := t.manifest
 	name := repository.ManifestName(t.timeline.ID, m.ID)
 	there, err := ReadManifest(ctx, t.repo, t.timeline.ID, m.ID)
 	counts, errCounts := t.repo.Counts(ctx, name)
@@ -409,22 +346,19 @@ func (t *target) settleManifest(failure error) error {
 	case err == nil && there.Object.Name == m.Object.Name: // no two write one object: it is this one
 		return nil
 	case err == nil:
-		t.manifest = nil
-		return errors.Join(fmt.Errorf("backup %s in %s: %w, as %s", m.ID, t.sink, ErrTaken, there.Object.Name), removeBackup(t, m))
+		failure = fmt.Errorf("backup %s in %s: %w, as %s", m.ID, t.repo, ErrTaken, there.Object.Name)
 	case errCounts == nil && !counts: // so it is not this one's
-		t.manifest = nil
-		return errors.Join(fmt.Errorf("%w; %s is there and is %w: remove it", failure, name, repository.ErrForeign), removeBackup(t, m))
+		failure = fmt.Errorf("%w; %s is there and is %w: remove it", failure, name, repository.ErrForeign)
 	case errors.Is(err, sinks.ErrNotFound) && !errors.Is(failure, sinks.ErrUncertain):
-		t.manifest = nil
-		return errors.Join(failure, removeBackup(t, m))
+	default:
+		return fmt.Errorf("%w; whether backup %s counts is not known: look with 'requorum list' once the repository answers", failure, m.ID)
 	}
-	t.manifest = nil
-	return fmt.Errorf("%w; whether backup %s counts is not known: look with 'requorum list' once the repository answers", failure, m.ID)
+	return errors.Join(failure, t.removeBackup(m))
 }
 
-func (t *target) writeManifest(ctx context.Context, now time.Time) error {
+func (t *taking) writeManifest(ctx context.Context, m *Manifest) error {
 	if t.fresh {
-		t.timeline.Created = now
+		t.timeline.Created = m.Finished
 		opened, err := t.repo.EnsureTimeline(ctx, t.timeline)
 		if err != nil {
 			return err
@@ -433,13 +367,13 @@ func (t *target) writeManifest(ctx context.Context, now time.Time) error {
 	}
 	// A host that stood still for a day finds its object gone: who prunes takes one
 	// without a manifest for abandoned.
-	if _, err := t.sink.Stat(ctx, t.manifest.Object.Name); err != nil {
+	if _, err := t.Sink.Stat(ctx, m.Object.Name); err != nil {
 		return fmt.Errorf("look whether the snapshot is still there: %w", err)
 	}
-	if err := t.manifest.checkBounds(); err != nil {
+	if err := m.checkBounds(); err != nil {
 		return err
 	}
-	return t.repo.WriteDocument(ctx, repository.ManifestName(t.timeline.ID, t.manifest.ID), t.manifest)
+	return t.repo.WriteDocument(ctx, repository.ManifestName(t.timeline.ID, m.ID), m)
 }
 
 // progressWriter counts bytes and throws them away.

@@ -77,7 +77,7 @@ func (l *LocalMember) is(m client.MemberStatus) bool { return l.Is(m.ClusterID, 
 // first puts the member at the head of a list, where it is in it.
 func (l *LocalMember) first(list []client.MemberStatus) []client.MemberStatus {
 	i := slices.IndexFunc(list, l.is)
-	if i <= 0 {
+	if i <= 0 || list[i].Outvoted(list) {
 		return list
 	}
 	return slices.Concat(list[i:i+1], list[:i], list[i+1:])
@@ -92,7 +92,7 @@ func (t *taking) mayReadFile(candidates []client.MemberStatus) bool {
 	case i == 0:
 		return true
 	case i > 0:
-		t.result.Streamed = fmt.Sprintf("%s is busy or behind now, and another member is not", candidates[i])
+		t.result.Streamed = fmt.Sprintf("%s is busy, behind, or has diverged, and another member is not", candidates[i])
 	default:
 		t.result.Streamed = fmt.Sprintf("%s is of member %s of cluster %s, to which no endpoint leads", t.Local.Database, ID(t.Local.MemberID), ID(t.Local.ClusterID))
 	}
@@ -124,6 +124,7 @@ func (t *taking) readFile(ctx context.Context, member client.MemberStatus, up *u
 	if err := p.copyTo(to); err != nil {
 		return err
 	}
+	t.Progress(Progress{Phase: "store"})
 	if err := p.held(); err != nil {
 		return &memberError{err}
 	}

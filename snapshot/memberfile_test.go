@@ -56,7 +56,7 @@ func (l *local) member(t *testing.T, i int) *snapshot.LocalMember {
 // little of the file was read.
 func (l *local) request(of *snapshot.LocalMember, to sinks.Sink, meanwhile func()) snapshot.Request {
 	var once sync.Once
-	return snapshot.Request{Client: l.client, Local: of, Sinks: []sinks.Sink{to}, Tool: "test", HashKV: true, Progress: func(p snapshot.Progress) {
+	return snapshot.Request{Client: l.client, Local: of, Sink: to, Tool: "test", HashKV: true, Progress: func(p snapshot.Progress) {
 		if p.Phase == "file" && meanwhile != nil {
 			once.Do(meanwhile)
 		}
@@ -109,7 +109,7 @@ func TestMemberFile(t *testing.T) {
 		result, err := snapshot.Take(t.Context(), l.request(one, s, func() { l.rewrite(t) }))
 		require.NoError(t, err)
 		require.Empty(t, result.Streamed)
-		m := result.Outcomes[0].Manifest
+		m := result.Manifest
 		if found := sound(t, s, m); found.HashKV.Hash != want.Hash || m.Facts.Revision != want.HashRevision {
 			t.Errorf("HashKV %+v at revision %d, want %+v", found.HashKV, m.Facts.Revision, want)
 		}
@@ -127,12 +127,12 @@ func TestMemberFile(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		require.Empty(t, result.Streamed)
-		sound(t, s, result.Outcomes[0].Manifest)
+		sound(t, s, result.Manifest)
 		require.NoError(t, <-done) // it has waited for the stream's end, and goes on
 		result, err = snapshot.Take(t.Context(), l.request(one, s, nil))
 		require.NoError(t, err)
 		require.Empty(t, result.Streamed, "the new file is read")
-		sound(t, s, result.Outcomes[0].Manifest)
+		sound(t, s, result.Manifest)
 	})
 	t.Run("another file", func(t *testing.T) {
 		dir := t.TempDir()
@@ -154,13 +154,13 @@ func TestMemberFile(t *testing.T) {
 			if !strings.Contains(result.Streamed, want) {
 				t.Errorf("%s: %q, want %q", path, result.Streamed, want)
 			}
-			sound(t, s, result.Outcomes[0].Manifest)
+			sound(t, s, result.Manifest)
 		}
 		s := newDisk(t)
 		result, err := snapshot.Take(t.Context(), l.request(&snapshot.LocalMember{ClusterID: one.ClusterID, MemberID: one.MemberID + 1, Database: one.Database}, s, nil))
 		require.NoError(t, err)
 		require.Contains(t, result.Streamed, "no endpoint leads")
-		sound(t, s, result.Outcomes[0].Manifest)
+		sound(t, s, result.Manifest)
 	})
 	t.Run("killed and started", func(t *testing.T) {
 		s := newDisk(t)
@@ -172,7 +172,7 @@ func TestMemberFile(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		require.Contains(t, result.Streamed, "kept its read transaction open")
-		sound(t, s, result.Outcomes[0].Manifest)
+		sound(t, s, result.Manifest)
 	})
 	t.Run("killed", func(t *testing.T) {
 		s := newDisk(t)
@@ -191,7 +191,7 @@ func TestMemberFileSmallAndForeign(t *testing.T) {
 	result, err := snapshot.Take(t.Context(), small.request(small.member(t, 0), s, nil))
 	require.NoError(t, err)
 	require.Contains(t, result.Streamed, "a stream is as good")
-	sound(t, s, result.Outcomes[0].Manifest)
+	sound(t, s, result.Manifest)
 
 	// With TLS and authentication.
 	secured := newLocal(t, storetest.Options{Version: "3.5", Members: 3, TLS: true, Auth: true}, fileKeys)
@@ -206,7 +206,7 @@ func TestMemberFileSmallAndForeign(t *testing.T) {
 		result, err := snapshot.Take(t.Context(), secured.request(of, s, nil))
 		require.NoError(t, err)
 		require.Empty(t, result.Streamed)
-		m := result.Outcomes[0].Manifest
+		m := result.Manifest
 		require.True(t, m.Source.IsLeader)
 		sound(t, s, m)
 

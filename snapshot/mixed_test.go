@@ -23,7 +23,7 @@ func TestPromise6TimelineOfAnotherCluster(t *testing.T) {
 	other := repository.TimelineID{ClusterID: s.cluster.Members()[0].ClusterID() + 1, N: 1}
 	require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: other}))
 	before := len(objects(t, d))
-	_, err = s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, Timeline: other})
+	_, err = s.take(t, snapshot.Request{Sink: d, Timeline: other})
 	require.ErrorContains(t, err, "name the endpoints of that cluster")
 	if after := objects(t, d); len(after) != before {
 		t.Errorf("stored: %q", after)
@@ -35,9 +35,9 @@ func TestPromise6TimelineOfAnotherCluster(t *testing.T) {
 func TestPromise6BackupOfAnotherCluster(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
-	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
+	r, err := s.take(t, snapshot.Request{Sink: d})
 	require.NoError(t, err)
-	m := *r.Outcomes[0].Manifest
+	m := *r.Manifest
 	if got := uint64(m.Source.ClusterID); got == 0 || got != m.Timeline.ClusterID || got != s.cluster.Members()[0].ClusterID() {
 		t.Fatalf("the manifest says cluster %s, in timeline %s", m.Source.ClusterID, m.Timeline)
 	}

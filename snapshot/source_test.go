@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func newSource(t *testing.T, members int) *source {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
-		DataDir: t.TempDir(), Members: members, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+		DataDir: t.TempDir(), Members: members, FreePorts: true, Settings: store.Settings{LogFile: os.DevNull},
 	})
 	require.NoError(t, err)
 	t.Cleanup(c.Kill)

@@ -41,8 +41,8 @@ type Request struct {
 	// Local is a member whose data directory is on this machine; nil for none. Where it
 	// is fit, it is read first, and its database out of its file.
 	Local *LocalMember
-	// Sinks hold a repository each, or get one with this backup. At least one.
-	Sinks  []sinks.Sink
+	// Sink holds the repository, or gets one with this backup.
+	Sink   sinks.Sink
 	Codec  codec.Options
 	Tool   string // for the manifest, such as "requorum 1.2.3"
 	Labels map[string]string
@@ -54,10 +54,9 @@ type Request struct {
 	// object, so that no manifest describes another attempt's bytes; where an
 	// object of that number is there already, the next free number is taken.
 	Attempt int
-	// Attachments are files to be stored with the backup, which then needs
-	// recipients. One that cannot be stored whole fails the backup: it is
-	// complete or absent.
-	Attachments []AttachmentSource
+	// Attachments is the tar of files to be stored with the backup, which then needs
+	// recipients; empty for none. The backup is complete or absent.
+	Attachments []byte
 	// HashKV asks the member for its HashKV at the snapshot's revision
 	// afterwards. The member serves nothing else while it computes that: about
 	// a second for 1.4 GB.
@@ -75,6 +74,9 @@ type Request struct {
 	// Reached says how far the archived log of a timeline goes, which counts
 	// when the timeline is chosen; may be nil.
 	Reached ReachedFunc
+	// Repository is the ID of the repository, if it was used before: none is made then, and
+	// another is refused.
+	Repository string
 	// Timeline is where the backup belongs, for a caller that has followed the
 	// log and knows; it must have been opened. Chosen where zero.
 	Timeline repository.TimelineID
@@ -95,15 +97,20 @@ type ReachedFunc func(context.Context, *repository.Repository, repository.Timeli
 
 // Progress of a backup.
 type Progress struct {
-	Phase string // "barrier", "fit" (waiting for a member), "file" or "stream", "check", "attachments", "read back"
-	Done  int64  // bytes of the database in this phase
-	Total int64  // 0 where not known yet
+	// Phase is "barrier", "fit" (waiting for a member), "file" or "stream", "store" (what
+	// was read is still on its way to the repository), "check", "attachments", "read back".
+	Phase string
+	Done  int64 // bytes of the database in this phase: read, which is more than is stored
+	Total int64 // 0 where not known yet
 }
 
 // Result of a backup.
 type Result struct {
-	// Outcomes are one for each repository, in the order of the request.
-	Outcomes []Outcome
+	Manifest *Manifest
+	// NewTimeline reports that this backup opened its timeline.
+	NewTimeline bool
+	// Damage is what is wrong with the repository itself, nil if nothing is.
+	Damage error
 	// Failures are the members that were tried before the one that was read.
 	Failures []MemberFailure
 	// Streamed says why the file of Request.Local was not read; empty where it was, and
@@ -111,23 +118,9 @@ type Result struct {
 	Streamed string
 }
 
-// Outcome of a backup in one repository.
-type Outcome struct {
-	Sink     sinks.Sink
-	Manifest *Manifest // nil where Err is not
-	// NewTimeline says that this backup opened its timeline.
-	NewTimeline bool
-	// Damage is what is wrong with the repository itself, nil if nothing is.
-	Damage error
-	Err    error
-}
-
-// Take takes one consistent full snapshot and stores it in every repository
-// in one read of the cluster.
+// Take takes one consistent full snapshot and stores it in the repository.
 //
-// It returns nil when all repositories have it, an error that wraps
-// ErrIncomplete when some do, and another error when none does. A repository
-// that failed has no object of this backup left that looks like one. The
+// If it fails, the repository has no object of this backup that looks like one. The
 // snapshot holds everything the cluster had acknowledged before Take was
 // called: a member that is behind or cut off is not read, or found out from
 // the stored bytes and dropped.
@@ -155,6 +148,9 @@ func newTaking(req Request) (*taking, error) {
 	if t.Logger == nil {
 		t.Logger = slog.New(slog.DiscardHandler)
 	}
+	if len(t.Attachments) > 0 && len(t.Codec.Recipients) == 0 {
+		return nil, fmt.Errorf("%w, and no recipient is named: name recipients, or no attachments", ErrAttachmentsPlain)
+	}
 	if t.ID != "" {
 		if err := repository.ValidBackupID(t.ID); err != nil {
 			return nil, err
@@ -175,21 +171,13 @@ func withCause(ctx context.Context, err error) error {
 // taking is one backup under way.
 type taking struct {
 	Request
-	survey  client.Survey
-	barrier client.Barrier
-	targets []*target
-	result  Result
-}
-
-// target is one repository of a backup under way.
-type target struct {
-	sink     sinks.Sink
+	survey   client.Survey
+	barrier  client.Barrier
 	repo     *repository.Repository
+	known    []knownTimeline // of the cluster
 	timeline repository.Timeline
 	fresh    bool // the timeline is to be opened by this backup
-	known    []knownTimeline
-	manifest *Manifest
-	err      error
+	result   Result
 }
 
 func (t *taking) run(ctx context.Context) (*Result, error) {
@@ -202,20 +190,19 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 	if id := t.Timeline; id != (repository.TimelineID{}) && id.ClusterID != survey.ClusterID {
 		return nil, fmt.Errorf("the members that answer are of cluster %s, and the snapshot is to belong to timeline %s: name the endpoints of that cluster", ID(survey.ClusterID), id)
 	}
-	// What a repository holds is read before the barrier: whatever other
+	// The repository is read before the barrier: whatever other
 	// writers stored until then, the cluster had committed before it.
-	if err := t.chooseTimelines(ctx); err != nil {
+	if err := t.openRepository(ctx); err != nil {
 		return nil, err
 	}
 	if t.barrier, err = t.Client.Barrier(ctx, survey); err != nil {
 		return nil, err
 	}
-	t.branchTimelines(ctx)
-	t.Logger.Info("barrier", "index", t.barrier.Index, "term", t.barrier.Term, "revision", t.barrier.Revision, "member", memberName(t.barrier.Member), "method", t.barrier.Method)
-
-	if err := t.checkAttachments(ctx); err != nil {
+	if err := t.chooseTimeline(ctx); err != nil {
 		return nil, err
 	}
+	t.Logger.Info("barrier", "index", t.barrier.Index, "term", t.barrier.Term, "revision", t.barrier.Revision, "member", memberName(t.barrier.Member))
+
 	candidates, err := t.candidates(ctx)
 	if err != nil {
 		return nil, err
@@ -225,13 +212,13 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 			if err != nil {
 				return nil, err
 			}
-			return t.finish()
+			return &t.result, nil
 		}
 	}
 	for _, member := range candidates {
 		err := t.takeFrom(ctx, member, t.stream)
 		if err == nil {
-			return t.finish()
+			return &t.result, nil
 		}
 		t.result.Failures = append(t.result.Failures, MemberFailure{Endpoint: member.Endpoint, Member: memberName(member), Err: err})
 		t.Logger.Info("member not read", "endpoint", member.Endpoint, "err", err)
@@ -240,7 +227,7 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 		}
 		var mf *memberError
 		if !errors.As(err, &mf) {
-			// Another member would not mend a repository.
+			// Another member would not mend the repository.
 			return nil, err
 		}
 	}
@@ -259,7 +246,7 @@ func (e *memberError) Error() string { return e.err.Error() }
 func (e *memberError) Unwrap() error { return e.err }
 
 // takeFrom reads one member, in one of two ways, and stores what it gave. Unless it
-// returns nil, no repository shows anything of it.
+// returns nil, the repository shows nothing of it.
 func (t *taking) takeFrom(ctx context.Context, member client.MemberStatus, read func(context.Context, client.MemberStatus, *upload) error) error {
 	if err := t.Client.WaitApplied(ctx, member, t.barrier); err != nil {
 		return &memberError{err}
@@ -283,54 +270,19 @@ func (t *taking) takeFrom(ctx context.Context, member client.MemberStatus, read 
 	}
 	clock.Stop()
 	t.Logger.Info("member read", "member", memberName(member), "endpoint", member.Endpoint, "bytes", up.hash.total)
-	if err := up.commit(ctx); err != nil {
+	if _, err := up.object.Commit(ctx); err != nil {
 		return err
 	}
-	// From here on objects are visible, though no backup yet. Should this
-	// member turn out not to do, they go again.
-	if err := t.describe(ctx, member, up, id, started); err != nil {
-		return errors.Join(err, up.remove())
+	// From here on the object is visible, though no backup yet. Should this
+	// member turn out not to do, it is deleted again.
+	m, err := t.describe(ctx, member, up, id, started)
+	if err != nil {
+		return errors.Join(err, t.removeObject(up.name))
 	}
-	if err := t.storeAttachments(ctx, up); err != nil {
-		return err
+	if err := t.storeAttachments(ctx, m); err != nil {
+		return errors.Join(err, t.removeBackup(m))
 	}
-	t.writeManifests(ctx)
-	return nil
-}
-
-// finish gathers the outcomes.
-func (t *taking) finish() (*Result, error) {
-	var failed []error
-	for _, target := range t.targets {
-		o := Outcome{Sink: target.sink, Manifest: target.manifest, NewTimeline: target.fresh && target.err == nil, Err: target.err}
-		if target.repo != nil {
-			o.Damage = target.repo.Damage()
-		}
-		t.result.Outcomes = append(t.result.Outcomes, o)
-		if target.err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", target.sink, target.err))
-		}
-	}
-	switch {
-	case len(failed) == 0:
-		return &t.result, nil
-	case len(failed) == len(t.targets):
-		return &t.result, errors.Join(failed...)
-	}
-	return &t.result, fmt.Errorf("%w: %w", ErrIncomplete, errors.Join(failed...))
-}
-
-// forTargets runs f for every target that has not failed yet, all at once,
-// and keeps its error as the target's.
-func (t *taking) forTargets(f func(*target) error) {
-	var wg sync.WaitGroup
-	for _, target := range t.targets {
-		if target.err != nil {
-			continue
-		}
-		wg.Go(func() { target.err = f(target) })
-	}
-	wg.Wait()
+	return t.keepManifest(ctx, m)
 }
 
 func memberName(m client.MemberStatus) string {
@@ -413,14 +365,11 @@ func pick(list []client.MemberStatus, fit []bool, want bool) (picked []client.Me
 // know which one is asked for, and take the name of its manifest beforehand: a new one
 // then as well.
 func (t *taking) backupID(ctx context.Context, started time.Time) string {
-	for _, target := range t.targets {
-		if t.ID == "" || target.err != nil {
-			continue
-		}
+	if t.ID != "" {
 		// What keeps it from being found out, freeAttempt meets and reports.
-		name := repository.ManifestName(target.timeline.ID, t.ID)
-		if counts, err := target.repo.Counts(ctx, name); err == nil && !counts {
-			t.Logger.Warn("the backup gets another ID: a foreign object has the name of its manifest", "object", name, "repository", target.repo)
+		name := repository.ManifestName(t.timeline.ID, t.ID)
+		if counts, err := t.repo.Counts(ctx, name); err == nil && !counts {
+			t.Logger.Warn("the backup gets another ID: a foreign object has the name of its manifest", "object", name, "repository", t.repo)
 			t.ID = ""
 		}
 	}
@@ -434,32 +383,22 @@ func (t *taking) backupID(ctx context.Context, started time.Time) string {
 // the attempt's own, or the next one that is free. What has a number already may
 // be an earlier life of this attempt's, or a member's whose bytes did not do and
 // which is locked. ErrTaken where the backup is there.
-func (t *taking) freeAttempt(ctx context.Context, target *target, id string) (int, error) {
+func (t *taking) freeAttempt(ctx context.Context, id string) (int, error) {
 	attempt := max(t.Attempt, 1)
 	if t.ID == "" {
 		return attempt, nil // random: nobody else writes there
 	}
-	used, err := target.repo.Attempts(ctx, target.timeline.ID, id)
+	used, err := t.repo.Attempts(ctx, t.timeline.ID, id)
 	if err != nil {
 		return 0, err
 	}
 	if used.Complete {
-		return 0, fmt.Errorf("backup %s in %s: %w", id, target.sink, ErrTaken)
+		return 0, fmt.Errorf("backup %s in %s: %w", id, t.repo, ErrTaken)
 	}
 	for used.Has(attempt) {
 		attempt++
 	}
 	return attempt, nil
-}
-
-// Taken is ErrTaken where a backup has a manifest, and nil where it has none: for
-// a caller who is about to do much work for it. It proves nothing for later.
-func Taken(ctx context.Context, repo *repository.Repository, timeline repository.TimelineID, id string) error {
-	used, err := repo.Attempts(ctx, timeline, id)
-	if err == nil && used.Complete {
-		err = fmt.Errorf("backup %s in %s: %w", id, repo, ErrTaken)
-	}
-	return err
 }
 
 // Errors that a caller may want to distinguish.
@@ -471,21 +410,16 @@ var (
 	// ErrStale says that a member's snapshot does not hold what the cluster
 	// had committed before: the member is behind or cut off.
 	ErrStale = errors.New("the snapshot is older than what the cluster had committed")
-	// ErrIncomplete says that some repositories have the backup and some do
-	// not. The command line ends with exit code 5 on it.
-	ErrIncomplete = errors.New("the backup is not in all repositories")
 	// ErrTaken says that another attempt has made the backup of that ID already:
 	// nothing was stored, or nothing is left of what was.
 	ErrTaken = errors.New("another attempt has made this backup already")
 )
 
-// IncompleteError is an ErrIncomplete in the words of something else than a backup.
+// IncompleteError says which part of a piece of work could not be done. The command
+// line ends with exit code 5 on it.
 type IncompleteError string
 
 func (e IncompleteError) Error() string { return string(e) }
-
-// Is makes it that error.
-func (IncompleteError) Is(target error) bool { return target == ErrIncomplete }
 
 // MemberFailure is why a member was not, or not successfully, read.
 type MemberFailure struct {

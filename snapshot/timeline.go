@@ -15,37 +15,21 @@ import (
 // the clocks of several writers.
 const recentRead = 8
 
-// chooseTimelines finds, in each repository, the newest timeline of the
-// cluster and how far it got. A repository that cannot be read has failed.
-func (t *taking) chooseTimelines(ctx context.Context) error {
-	for _, s := range t.Sinks {
-		t.targets = append(t.targets, &target{sink: s})
+// openRepository opens the repository, or makes it, and finds the cluster's timelines in
+// it and how far each got.
+func (t *taking) openRepository(ctx context.Context) (err error) {
+	if t.Repository != "" {
+		t.repo, err = repository.OpenKnown(ctx, t.Sink, t.Repository)
+	} else {
+		t.repo, err = repository.Init(ctx, t.Sink, t.Now())
 	}
-	t.forTargets(func(target *target) (err error) {
-		if target.repo, err = repository.Init(ctx, target.sink, t.Now()); err != nil {
-			return err
-		}
-		if err := t.checkLineage(ctx, target.repo, t.survey); err != nil {
-			return err
-		}
-		return target.findTimeline(ctx, t.survey.ClusterID, t.Reached)
-	})
-	return t.anyLeft()
-}
-
-// anyLeft returns the targets' errors when every one of them has failed.
-func (t *taking) anyLeft() error {
-	var failed []error
-	for _, target := range t.targets {
-		if target.err == nil {
-			return nil
-		}
-		failed = append(failed, fmt.Errorf("%s: %w", target.sink, target.err))
+	if err != nil {
+		return err
 	}
-	return errors.Join(failed...)
-}
-
-func (t *target) findTimeline(ctx context.Context, clusterID uint64, archived ReachedFunc) error {
+	t.result.Damage = t.repo.Damage()
+	if err := t.checkLineage(ctx, t.repo, t.survey); err != nil {
+		return err
+	}
 	// By their names alone: a damaged descriptor, of whichever cluster, must not
 	// keep new backups from being taken.
 	ids, err := t.repo.TimelineIDs(ctx)
@@ -53,7 +37,15 @@ func (t *target) findTimeline(ctx context.Context, clusterID uint64, archived Re
 		return err
 	}
 	for _, id := range ids { // ordered by number
-		if id.ClusterID != clusterID {
+		if id.ClusterID != t.survey.ClusterID {
+			continue
+		}
+		// One that was ended in favour of another one of the cluster is not continued.
+		ended, is, err := t.repo.Superseded(ctx, id)
+		if err != nil && !errors.Is(err, repository.ErrAltered) {
+			return err
+		}
+		if is && ended.By.ClusterID == id.ClusterID {
 			continue
 		}
 		recent, err := recentlyReached(ctx, t.repo, id)
@@ -64,8 +56,8 @@ func (t *target) findTimeline(ctx context.Context, clusterID uint64, archived Re
 		if n := len(recent); n > 0 {
 			k.reached = backupPoint(recent[n-1])
 		}
-		if archived != nil {
-			if err := k.addArchive(ctx, t.repo, archived); err != nil {
+		if t.Reached != nil {
+			if err := k.addArchive(ctx, t.repo, t.Reached); err != nil {
 				return err
 			}
 		}
@@ -153,55 +145,69 @@ func recentManifests(ctx context.Context, repo *repository.Repository, id reposi
 	return recent, nil
 }
 
-// branchTimelines chooses each repository's timeline: of those of this cluster
+// chooseTimeline chooses the timeline: of those of this cluster
 // the one that got furthest without the cluster being behind it. Where it is
 // behind all of them, its history restarted under the same cluster ID (etcd's
 // --force-new-cluster, or a restore with the same token), and a new one is
-// opened. The barrier came after the repositories were read, so a backup that
+// opened. The barrier came after the repository was read, so a backup that
 // another writer made meanwhile cannot look like that.
-func (t *taking) branchTimelines(ctx context.Context) {
-	for _, target := range t.targets {
-		if target.err != nil {
-			continue
-		}
-		if t.Timeline != (repository.TimelineID{}) {
-			target.timeline.ID = t.Timeline
-		} else if target.chooseTimeline(t.survey, t.barrier, t.Parent); target.fresh {
-			target.timeline.ID, target.err = target.repo.FreeTimeline(ctx, target.timeline.ID)
-			continue
-		}
-		i := slices.IndexFunc(target.known, func(k knownTimeline) bool { return k.id == target.timeline.ID })
-		if i >= 0 && len(t.Codec.Recipients) == 0 {
-			target.err = target.known[i].plain
-		}
+func (t *taking) chooseTimeline(ctx context.Context) (err error) {
+	given := slices.IndexFunc(t.known, func(k knownTimeline) bool { return k.id == t.Timeline })
+	// Its history may have restarted since the caller looked.
+	if t.Timeline.N > 0 && (given < 0 || t.known[given].reached == nil || !restarted(t.known[given].reached, t.barrier)) {
+		t.timeline.ID = t.Timeline
+	} else if t.furthestTimeline(); t.fresh {
+		t.timeline.ID, err = t.repo.FreeTimeline(ctx, t.timeline.ID)
+		return err
 	}
+	i := slices.IndexFunc(t.known, func(k knownTimeline) bool { return k.id == t.timeline.ID })
+	if i >= 0 && len(t.Codec.Recipients) == 0 && t.known[i].plain != nil {
+		return fmt.Errorf("%s: %w", t.repo, t.known[i].plain)
+	}
+	return nil
 }
 
-func (t *target) chooseTimeline(survey client.Survey, b client.Barrier, parent *repository.Branch) {
-	var on, behind *knownTimeline
-	for i, k := range t.known {
-		switch {
-		case k.reached != nil && restarted(k.reached, b):
-			behind = &t.known[i]
-		case on == nil || on.reached == nil || k.reached != nil && on.reached.index < k.reached.index:
-			on = &t.known[i]
+// furthestTimeline sets the timeline to the one that got furthest, or to one that is to
+// be opened. It is not an older one if the cluster may be a later state of a newer one as
+// well: a cluster that began again outgrows what it lost, and a copy that began again has
+// the ID of its original. Which of them it is only their logs show.
+func (t *taking) furthestTimeline() {
+	var on, behind, newest *knownTimeline
+	for i := range t.known {
+		k := &t.known[i]
+		if k.reached != nil && restarted(k.reached, t.barrier) {
+			behind = k
+			continue
+		}
+		if on == nil || on.reached == nil || k.reached != nil && on.reached.index <= k.reached.index {
+			on = k
+		}
+		if k.reached != nil {
+			newest = k
 		}
 	}
-	if on != nil {
+	unclear := newest != nil && newest != on
+	if on != nil && !unclear {
 		t.timeline.ID = on.id
 		return
 	}
 	t.fresh = true
 	t.timeline = repository.Timeline{
-		ID:      repository.TimelineID{ClusterID: survey.ClusterID, N: 1},
+		ID:      repository.TimelineID{ClusterID: t.survey.ClusterID, N: 1},
 		Reason:  "first backup of this cluster here",
-		Members: memberNames(survey),
+		Members: memberNames(t.survey),
 	}
-	if parent != nil {
-		t.timeline.Reason += ", which was restored from timeline " + parent.Timeline.String()
-		t.timeline.Parent = parent
+	if t.Parent != nil {
+		t.timeline.Reason += ", which was restored from timeline " + t.Parent.Timeline.String()
+		t.timeline.Parent = t.Parent
 	}
-	if behind != nil {
+	b := t.barrier
+	switch {
+	case unclear:
+		t.timeline.ID.N = t.known[len(t.known)-1].id.N + 1
+		t.timeline.Reason = fmt.Sprintf("the cluster is at index %d, term %d, revision %d, and may continue timeline %s or %s: which of them is not known, so it is kept apart", b.Index, b.Term, b.Revision, on.id, newest.id)
+		t.timeline.Parent = &repository.Branch{Timeline: newest.id}
+	case behind != nil:
 		last := behind.reached
 		t.timeline.ID.N = t.known[len(t.known)-1].id.N + 1
 		t.timeline.Reason = fmt.Sprintf("the cluster is at index %d, term %d, revision %d, behind %s (index %d, term %d, revision %d): its history restarted",

@@ -11,7 +11,7 @@ import (
 )
 
 // Promise 6: a backup goes to the timeline that the cluster can be a later
-// state of; among several, to the one that got furthest.
+// state of; among several, to the one that got furthest if it is also the newest.
 func TestPromise6ChooseTimeline(t *testing.T) {
 	id := func(n int) repository.TimelineID { return repository.TimelineID{ClusterID: 7, N: n} }
 	at := func(n int, index uint64) knownTimeline {
@@ -30,16 +30,20 @@ func TestPromise6ChooseTimeline(t *testing.T) {
 		{"an empty one", []knownTimeline{{id: id(1)}}, id(1), false, nil},
 		{"behind: a new one", []knownTimeline{at(1, 900)}, id(2), true, ptr(id(1))},
 		{"behind the first, on with the second", []knownTimeline{at(1, 900), at(2, 50)}, id(2), false, nil},
-		{"the second is a copy that restarted: on with the first", []knownTimeline{at(1, 90), at(2, 50)}, id(1), false, nil},
+		{"it outgrew the first, or the second is a copy: kept apart", []knownTimeline{at(1, 90), at(2, 50)}, id(3), true, ptr(id(2))},
+		{"on with the one that was kept apart", []knownTimeline{at(1, 90), at(2, 50), at(3, 95)}, id(3), false, nil},
+		{"the same, at the index of the first", []knownTimeline{at(1, 100), at(2, 90), at(3, 100)}, id(3), false, nil},
+		{"the copy goes on, behind the others", []knownTimeline{at(1, 900), at(2, 50), at(3, 950)}, id(2), false, nil},
+		{"the first, and an interrupted one", []knownTimeline{at(1, 90), {id: id(2)}}, id(1), false, nil},
 		{"behind the first, the second is empty", []knownTimeline{at(1, 900), {id: id(2)}}, id(2), false, nil},
 		{"behind both", []knownTimeline{at(1, 900), at(2, 500)}, id(3), true, ptr(id(2))},
 	} {
-		target := &target{known: c.known}
-		target.chooseTimeline(client.Survey{ClusterID: 7}, cluster, nil)
-		if target.timeline.ID != c.want || target.fresh != c.fresh {
-			t.Errorf("%s: got %s, fresh %v", c.name, target.timeline.ID, target.fresh)
+		taking := &taking{survey: client.Survey{ClusterID: 7}, barrier: cluster, known: c.known}
+		taking.furthestTimeline()
+		if taking.timeline.ID != c.want || taking.fresh != c.fresh {
+			t.Errorf("%s: got %s, fresh %v", c.name, taking.timeline.ID, taking.fresh)
 		}
-		if p := target.timeline.Parent; (p == nil) != (c.parent == nil) || p != nil && p.Timeline != *c.parent {
+		if p := taking.timeline.Parent; (p == nil) != (c.parent == nil) || p != nil && p.Timeline != *c.parent {
 			t.Errorf("%s: parent %+v, want %v", c.name, p, c.parent)
 		}
 	}
@@ -72,10 +76,10 @@ func TestPromise6ArchivedLogCounts(t *testing.T) {
 			return c.index, c.term, 0, nil
 		})
 		require.NoError(t, err)
-		target := &target{known: []knownTimeline{k}}
-		target.chooseTimeline(client.Survey{ClusterID: 7}, cluster, nil)
-		if target.fresh != c.fresh {
-			t.Errorf("%s: fresh is %v (%s)", c.name, target.fresh, target.timeline.Reason)
+		taking := &taking{survey: client.Survey{ClusterID: 7}, barrier: cluster, known: []knownTimeline{k}}
+		taking.furthestTimeline()
+		if taking.fresh != c.fresh {
+			t.Errorf("%s: fresh is %v (%s)", c.name, taking.fresh, taking.timeline.Reason)
 		}
 	}
 }

@@ -9,9 +9,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"net"
@@ -23,33 +25,35 @@ import (
 	"syscall"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
 )
 
-// Defaults of ClusterConfig.
-const (
-	defaultMembers    = 3
-	defaultClientPort = 2379
-)
-
-// ClusterConfig says how to run all members of a cluster in this process.
+// ClusterConfig describes a cluster whose members all run in this process, on loopback.
 type ClusterConfig struct {
-	// DataDir holds one folder a member: m1, m2 …
+	// DataDir holds one directory for each member: m1, m2 …
 	DataDir string
-	// Members is 1, 3, 5 or 7. 0 is as many as DataDir holds, or 3.
-	Members int
-	// Force allows an even number, and starting fewer members than the cluster
-	// has.
-	Force bool
-
+	Members int // 1, 3 or 5
 	// ClientPort is the first member's; 0 is 2379. Its peer port is one more; the
-	// second member has 20000 more, the third 30000 and so on.
+	// second member has 20000 more, the third 30000 and so on. FreePorts takes any free
+	// ports instead. Both are for a new cluster: one that exists keeps its addresses.
 	ClientPort int
-	// FreePorts takes any free ports instead; members that exist keep theirs.
-	FreePorts bool
-
+	FreePorts  bool
 	Settings
 }
+
+const (
+	defaultClientPort = 2379
+	portStep          = 10000
+)
 
 // LocalCluster is a cluster whose members all run in this process.
 type LocalCluster struct {
@@ -63,8 +67,7 @@ const portAttempts = 5
 
 // StartCluster starts all members at the same time and waits until each is
 // ready to serve, or ctx ends. When one fails, all are stopped. Existing
-// folders are started as what they are; a contradiction to what is asked is
-// refused. The caller closes the cluster.
+// directories are started as what they are, or not at all. The caller closes the cluster.
 func StartCluster(ctx context.Context, config ClusterConfig) (*LocalCluster, error) {
 	for attempt := 1; ; attempt++ {
 		plan, fresh, err := config.plan()
@@ -78,7 +81,7 @@ func StartCluster(ctx context.Context, config ClusterConfig) (*LocalCluster, err
 		if !config.FreePorts || !fresh || attempt == portAttempts || !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, err
 		}
-		// These folders were made a moment ago, by this call.
+		// These directories were made a moment ago, by this call.
 		for _, m := range plan {
 			if err := os.RemoveAll(m.DataDir); err != nil {
 				return nil, fmt.Errorf("store: starting again with other ports: %w", err)
@@ -157,11 +160,9 @@ func (c *LocalCluster) Endpoints() []string {
 // all have ended.
 func (c *LocalCluster) Err() <-chan error { return c.dying }
 
-// Close stops all members at the same time, cleanly, and returns when all is
-// on disk. Nobody hands over a leadership: nobody stays. When ctx ends before,
-// it returns the context's error and the members go on stopping.
+// Close stops all members at the same time, as Member.Close does.
 func (c *LocalCluster) Close(ctx context.Context) error {
-	return c.each(func(m *Member) error { return m.end(ctx, false) })
+	return c.each(func(m *Member) error { return m.Close(ctx) })
 }
 
 // Kill stops all members at once.
@@ -179,178 +180,208 @@ func (c *LocalCluster) each(do func(*Member) error) error {
 	return errors.Join(failures...)
 }
 
-// plan decides what the members are: those found in DataDir, or new ones.
+// plan returns how to start the members, and whether they are new.
 func (c ClusterConfig) plan() (members []MemberConfig, fresh bool, err error) {
-	if c.DataDir == "" {
-		return nil, false, errors.New("store: no data directory for the cluster; give --data-dir")
+	if c.Members != 1 && c.Members != 3 && c.Members != 5 {
+		return nil, false, fmt.Errorf("store: a local cluster of %d members: use 1, 3 or 5", c.Members)
 	}
-	found, err := c.findMembers()
+	ports, err := c.ports()
 	if err != nil {
 		return nil, false, err
 	}
-	count := c.Members
-	switch {
-	case len(found) == 0 && count == 0:
-		count = defaultMembers
-	case count == 0:
-		count = len(found)
-	case len(found) != 0 && count != len(found):
-		return nil, false, fmt.Errorf("store: %s holds a cluster of %d members, and %d were asked for; leave the number out to start what is there, or change the membership with etcdctl member add/remove",
-			c.DataDir, len(found), count)
+	scheme := "http"
+	if c.TLS.Cert != "" {
+		scheme = "https"
 	}
-	if len(found) == 0 {
-		if err := c.checkSize(count); err != nil {
-			return nil, false, err
-		}
+	for i := range c.Members {
+		name := fmt.Sprintf("m%d", i+1)
+		members = append(members, MemberConfig{
+			Name: name, DataDir: filepath.Join(c.DataDir, name), Settings: c.Settings,
+			ListenClientURLs: []string{fmt.Sprintf("%s://127.0.0.1:%d", scheme, ports[2*i])},
+			ListenPeerURLs:   []string{fmt.Sprintf("%s://127.0.0.1:%d", scheme, ports[2*i+1])},
+		})
 	}
-	free, err := c.freePorts(count)
-	if err != nil {
+	if fresh, err = c.adopt(members); err != nil {
 		return nil, false, err
 	}
 	var initial []string
-	for i := range count {
-		m := MemberConfig{Name: fmt.Sprintf("m%d", i+1), Settings: c.Settings}
-		m.DataDir = filepath.Join(c.DataDir, m.Name)
-		clientPort, peerPort := c.ports(i, free)
-		m.ListenClientURLs = []string{memberURL(c.ClientTLS, clientPort)}
-		m.ListenPeerURLs = []string{memberURL(c.PeerTLS, peerPort)}
-		if len(found) != 0 {
-			if err := c.adopt(&m, found[i]); err != nil {
-				return nil, false, err
-			}
-		}
-		m = m.withDefaults()
-		initial = append(initial, m.InitialCluster)
-		members = append(members, m)
+	for _, m := range members {
+		initial = append(initial, m.Name+"="+m.ListenPeerURLs[0])
 	}
 	for i := range members {
 		members[i].InitialCluster = strings.Join(initial, ",")
 	}
-	return members, len(found) == 0, nil
+	return members, fresh, nil
 }
 
-// findMembers reads DataDir/m1, m2 … and checks that they are one cluster.
-func (c ClusterConfig) findMembers() ([]existing, error) {
-	var found []existing
-	missing := 0
-	for i := 1; missing == 0 || i <= maxMembers; i++ {
-		dir := filepath.Join(c.DataDir, fmt.Sprintf("m%d", i))
-		e, err := readExisting(dir, "")
-		if err != nil {
-			return nil, err
-		}
-		if e == nil {
-			if missing == 0 {
-				missing = i
-			}
-			continue
-		}
-		if missing != 0 {
-			return nil, fmt.Errorf("store: %s is there and %s/m%d is not: a member's data is missing; a lone member can be started by itself, and a lost one replaced with etcdctl member remove and add", dir, c.DataDir, missing)
-		}
-		if len(found) != 0 && e.ClusterID != found[0].ClusterID {
-			return nil, fmt.Errorf("store: %s belongs to cluster %x and %s/m1 to cluster %x: these directories are not of one cluster", dir, e.ClusterID, c.DataDir, found[0].ClusterID)
-		}
-		found = append(found, *e)
-	}
-	if len(found) != 0 && found[0].Members > len(found) && !c.Force {
-		return nil, fmt.Errorf("store: the members in %s belong to a cluster of %d, and only %d directories are there; start them one by one, or force it", c.DataDir, found[0].Members, len(found))
-	}
-	if len(found) != 0 {
-		return found, nil
-	}
-	// A file of that name, or a folder of something else, is nothing of ours.
-	if entries, err := os.ReadDir(c.DataDir); err == nil {
-		for _, entry := range entries {
-			if entry.Name() == "member" {
-				return nil, fmt.Errorf("store: %s is the data directory of one member, not a folder of several; start it as one member", c.DataDir)
-			}
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("store: data directory of the cluster: %w", err)
-	}
-	return nil, nil
-}
-
-// maxMembers is as far as missing folders are looked past: etcd advises at
-// most seven members.
-const maxMembers = 9
-
-func (c ClusterConfig) checkSize(n int) error {
-	switch {
-	case n == 1 || n == 3 || n == 5 || n == 7 || c.Force && n > 0 && n <= maxMembers:
-		return nil
-	case n > 0 && n%2 == 0 && n <= maxMembers:
-		return fmt.Errorf("store: a cluster of %d members tolerates the loss of %d, no more than one of %d does, and has one more that can fail; use %d or %d, or force it", n, (n-1)/2, n-1, n-1, n+1)
-	default:
-		return fmt.Errorf("store: a local cluster of %d members: use 1, 3 or 5", n)
-	}
-}
-
-// adopt keeps the addresses that an existing member is known by. Its peer URL
-// stands in the membership and cannot be changed by starting it elsewhere.
-func (c ClusterConfig) adopt(m *MemberConfig, e existing) error {
-	if e.Name != "" && e.Name != m.Name {
-		return fmt.Errorf("store: data directory %s belongs to member %q; a local cluster's members are named as their folders", m.DataDir, e.Name)
-	}
+// ports returns a client port and a peer port for each member: 2379 and 2380, 22379 and
+// 22380, 32379 … as in etcd's own Procfile, which leaves 12379 to its proxy.
+func (c ClusterConfig) ports() (all []int, err error) {
 	if c.FreePorts {
-		if len(e.ClientURLs) != 0 {
-			m.ListenClientURLs = e.ClientURLs
+		if all, err = client.FreePorts(2 * c.Members); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+		return all, nil
+	}
+	port := cmp.Or(c.ClientPort, defaultClientPort)
+	for i := range c.Members {
+		if i == 1 {
+			port += portStep
+		}
+		all = append(all, port+i*portStep, port+i*portStep+1)
+	}
+	if last := slices.Max(all); port < 1 || last > 65535 {
+		return nil, fmt.Errorf("store: client port %d for %d members: their ports go up by %d from one to the next, up to %d, and 65535 is the last; choose a lower one, or any free ports", cmp.Or(c.ClientPort, defaultClientPort), c.Members, portStep, last)
+	}
+	return all, nil
+}
+
+// adopt gives members that exist the addresses that their cluster knows them by, and
+// reports whether there are none. A directory is started as what it is, or not at all:
+// under another name a member renames itself in the cluster, so that two have one name.
+func (c ClusterConfig) adopt(members []MemberConfig) (fresh bool, err error) {
+	var first *existing
+	for i := range members {
+		m := &members[i]
+		e, err := readExisting(m.DataDir)
+		if err != nil {
+			return false, err
+		}
+		if i == 0 {
+			first = e
+		}
+		switch {
+		case e == nil && first == nil:
+			continue
+		case e == nil || first == nil:
+			return false, fmt.Errorf("store: %s holds some of the members m1 to m%d only: a member's data is missing; start each that exists with its own etcd flags, and replace the lost one with etcdctl member remove and add", c.DataDir, len(members))
+		case e.ClusterID != first.ClusterID:
+			return false, fmt.Errorf("store: %s belongs to cluster %x and %s to cluster %x: these directories are not of one cluster", m.DataDir, e.ClusterID, members[0].DataDir, first.ClusterID)
+		case e.Members != 0 && e.Members != len(members):
+			return false, fmt.Errorf("store: %s holds a cluster of %d members, not of %d: start it with as many", c.DataDir, e.Members, len(members))
+		case e.Name != "" && e.Name != m.Name:
+			return false, fmt.Errorf("store: data directory %s belongs to member %q: a local cluster's members are named as their directories; rename it", m.DataDir, e.Name)
 		}
 		if len(e.PeerURLs) != 0 {
 			m.ListenPeerURLs = e.PeerURLs
 		}
-		return nil
+		if len(e.ClientURLs) != 0 {
+			m.ListenClientURLs = e.ClientURLs
+		}
 	}
-	if len(e.PeerURLs) != 0 && !sameURLs(e.PeerURLs, m.ListenPeerURLs) {
-		return fmt.Errorf("store: member %s in %s is known to its cluster as %s, and would listen on %s; use the ports that it was made with, or change its peer URL with etcdctl member update first",
-			m.Name, m.DataDir, strings.Join(e.PeerURLs, ","), strings.Join(m.ListenPeerURLs, ","))
+	if first != nil {
+		return false, nil
 	}
-	return nil
+	entries, err := os.ReadDir(c.DataDir)
+	if err == nil && len(entries) != 0 {
+		err = fmt.Errorf("%s is not empty: it holds %s; use an empty directory", c.DataDir, entries[0].Name())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("store: directory of a new cluster: %w", err)
+	}
+	return true, nil
 }
 
-func (c ClusterConfig) freePorts(members int) ([]int, error) {
-	if !c.FreePorts {
-		if _, last := c.ports(members-1, nil); c.clientPort() < 1 || last > 65535 {
-			return nil, fmt.Errorf("store: client port %d for %d members: their ports go up by %d from one to the next, up to %d, and 65535 is the last; choose a lower one, or any free ports", c.clientPort(), members, portStep, last)
-		}
+// existing is what a data directory shows of its member.
+type existing struct {
+	ClusterID, MemberID  uint64
+	Name                 string // empty if the database does not know it yet
+	PeerURLs, ClientURLs []string
+	Members              int // that the database knows
+}
+
+// lockWait is how long to wait for a database's lock. A member that is just ending
+// frees it within that time.
+const lockWait = time.Second
+
+// readExisting reads a data directory without changing it. It returns nil if the
+// directory has no WAL: etcd takes a directory with one for a member's.
+func readExisting(dataDir string) (*existing, error) {
+	walDir := filepath.Join(dataDir, "member", "wal")
+	segments, err := safedir.Names(walDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("store: data directory %s: %w", dataDir, err)
+	}
+	segments = slices.DeleteFunc(segments, func(name string) bool { return !strings.HasSuffix(name, ".wal") })
+	if len(segments) == 0 {
 		return nil, nil
 	}
-	free, err := client.FreePorts(2 * members)
+	var e existing
+	if e.MemberID, e.ClusterID, err = walIdentity(filepath.Join(walDir, segments[0])); err != nil {
+		return nil, fmt.Errorf("store: data directory %s: who it belongs to cannot be read: %w", dataDir, err)
+	}
+	if err := e.readMembers(filepath.Join(dataDir, "member", "snap", "db")); err != nil {
+		return nil, fmt.Errorf("store: data directory %s: %w", dataDir, err)
+	}
+	return &e, nil
+}
+
+// walIdentity reads the metadata record that opens each segment.
+func walIdentity(path string) (memberID, clusterID uint64, err error) {
+	f, err := safedir.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return 0, 0, err
 	}
-	return free, nil
+	defer func() { _ = f.Close() }() // only read
+	decoder := wal.NewDecoder(fileutil.NewFileReader(f))
+	for {
+		var record walpb.Record
+		if err := decoder.Decode(&record); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, 0, fmt.Errorf("%s: looking for the metadata record: %w", path, err)
+		}
+		if record.GetType() != wal.MetadataType {
+			continue
+		}
+		var metadata pb.Metadata
+		if err := proto.Unmarshal(record.Data, &metadata); err != nil {
+			return 0, 0, fmt.Errorf("%s: metadata record: %w", path, err)
+		}
+		return metadata.GetNodeID(), metadata.GetClusterID(), nil
+	}
 }
 
-func (c ClusterConfig) clientPort() int {
-	if c.ClientPort == 0 {
-		return defaultClientPort
+// readMembers looks the member up in its database. A directory whose database
+// is not there yet is one that etcd was stopped in while it made it.
+func (e *existing) readMembers(path string) error {
+	if _, err := safedir.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
-	return c.ClientPort
-}
-
-// ports are 2379 and 2380, 22379 and 22380, 32379 … as in etcd's own Procfile,
-// which leaves 12379 to its proxy.
-func (c ClusterConfig) ports(i int, free []int) (client, peer int) {
-	if free != nil {
-		return free[2*i], free[2*i+1]
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		ReadOnly: true, Timeout: lockWait,
+		OpenFile: func(name string, _ int, _ os.FileMode) (*os.File, error) { return safedir.Open(name) },
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return errors.New("another process uses it; stop that first")
 	}
-	client = c.clientPort()
-	if i > 0 {
-		client += (i + 1) * portStep
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", path, err)
 	}
-	return client, client + 1
-}
-
-const portStep = 10000
-
-func memberURL(files TLSFiles, port int) string {
-	scheme := "http"
-	if files.Cert != "" {
-		scheme = "https"
-	}
-	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)
+	defer func() { _ = db.Close() }() // only read
+	return db.View(func(tx *bolt.Tx) error {
+		bucket := tx.Bucket([]byte("members"))
+		if bucket == nil {
+			return nil
+		}
+		return bucket.ForEach(func(key, value []byte) error {
+			var m struct {
+				ID         uint64   `json:"id"`
+				Name       string   `json:"name"`
+				PeerURLs   []string `json:"peerURLs"`
+				ClientURLs []string `json:"clientURLs"`
+			}
+			if err := json.Unmarshal(value, &m); err != nil {
+				return fmt.Errorf("%s: member %s: %w", path, key, err)
+			}
+			e.Members++
+			if m.ID == e.MemberID {
+				e.Name, e.PeerURLs, e.ClientURLs = m.Name, m.PeerURLs, m.ClientURLs
+			}
+			return nil
+		})
+	})
 }
 
 // runTLSLife is longer than any cluster of a run serves: the key is gone with
@@ -363,10 +394,7 @@ const runTLSLife = 10 * 365 * 24 * time.Hour
 // never stored, and one certificate that members and clients show each other. The
 // certificate is for the loopback addresses and for hosts. The caller removes dir.
 func MakeRunTLS(dir string, hosts ...string) (TLSFiles, error) {
-	files := TLSFiles{
-		Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem"),
-		ClientCertAuth: true,
-	}
+	files := TLSFiles{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
 	if err := errors.Join(os.Mkdir(dir, 0o700), files.make(hosts)); err != nil {
 		return TLSFiles{}, fmt.Errorf("store: certificates for this run in %s: %w", dir, err)
 	}

@@ -20,9 +20,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-func quiet() store.Settings {
-	return store.Settings{LogOutputs: []string{os.DevNull}, LogLevel: "error", Heartbeat: 50 * time.Millisecond, Election: 500 * time.Millisecond}
-}
+func quiet() store.Settings { return store.Settings{LogFile: os.DevNull} }
 
 func startCluster(t *testing.T, config store.ClusterConfig) *store.LocalCluster {
 	t.Helper()
@@ -79,8 +77,11 @@ func TestClusterRestarts(t *testing.T) {
 
 	config.Members = 5
 	_, err = store.StartCluster(t.Context(), config)
-	require.ErrorContains(t, err, "holds a cluster of 3 members, and 5 were asked for", "five members asked for where three are")
-	config.Members = 0
+	require.ErrorContains(t, err, "holds a cluster of 3 members, not of 5", "five members asked for where three are")
+	config.Members = 1
+	_, err = store.StartCluster(t.Context(), config)
+	require.ErrorContains(t, err, "holds a cluster of 3 members, not of 1", "one member asked for where three are")
+	config.Members, config.FreePorts = 3, false
 	cluster = startCluster(t, config)
 	if got := strings.Join(cluster.Endpoints(), ","); got != endpoints {
 		t.Errorf("started again at %s, was at %s", got, endpoints)
@@ -94,21 +95,18 @@ func TestClusterRestarts(t *testing.T) {
 	}
 }
 
-func TestClusterRefusals(t *testing.T) {
+func TestCluster_Refused_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		config store.ClusterConfig
 		want   string
 	}{
-		{"even", store.ClusterConfig{Members: 4}, "4 members tolerates the loss of 1, no more than one of 3"},
-		{"two", store.ClusterConfig{Members: 2}, "2 members tolerates the loss of 0"},
-		{"too many", store.ClusterConfig{Members: 11}, "use 1, 3 or 5"},
+		{"even", store.ClusterConfig{Members: 4}, "use 1, 3 or 5"},
+		{"too many", store.ClusterConfig{Members: 7}, "use 1, 3 or 5"},
+		{"none", store.ClusterConfig{}, "use 1, 3 or 5"},
 		{"ports", store.ClusterConfig{Members: 5, ClientPort: 20000}, "choose a lower one"},
-		{"half a certificate", store.ClusterConfig{Members: 1, Settings: store.Settings{ClientTLS: store.TLSFiles{Cert: "x"}}}, "both a certificate and a key"},
-		{"client certificates without CA", store.ClusterConfig{Members: 1, Settings: store.Settings{ClientTLS: store.TLSFiles{Cert: "x", Key: "y", ClientCertAuth: true}}}, "no CA to verify them"},
-		{"log level", store.ClusterConfig{Members: 1, Settings: store.Settings{LogLevel: "loud"}}, "log level"},
-		{"heartbeat", store.ClusterConfig{Members: 1, Settings: store.Settings{Heartbeat: time.Microsecond}}, "whole milliseconds"},
+		{"log file", store.ClusterConfig{Members: 1, FreePorts: true, Settings: store.Settings{LogFile: filepath.Join(os.DevNull, "log")}}, "log of member m1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.config.DataDir = filepath.Join(t.TempDir(), "data")
@@ -121,34 +119,46 @@ func TestClusterRefusals(t *testing.T) {
 				t.Errorf("error %q does not say %q", err, tt.want)
 			}
 			if _, err := os.Stat(tt.config.DataDir); !errors.Is(err, os.ErrNotExist) {
-				t.Error("a refused start left a folder behind")
+				t.Error("a refused start left a directory behind")
 			}
 		})
 	}
 }
 
-// An even number is allowed when forced.
-func TestClusterForced(t *testing.T) {
-	t.Parallel()
-	cluster := startCluster(t, store.ClusterConfig{DataDir: t.TempDir(), Members: 2, Force: true, FreePorts: true, Settings: quiet()})
-	if n := len(cluster.Members()); n != 2 {
-		t.Errorf("%d members", n)
-	}
-}
-
-func TestClusterMixedFolders(t *testing.T) {
+// Promise 3: a data directory is started as what it is, or not at all.
+func TestPromise3ClusterMixedDirectories(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{"a", "b"} {
-		cluster := startCluster(t, store.ClusterConfig{DataDir: filepath.Join(dir, name), Members: 1, FreePorts: true, Settings: quiet()})
-		cluster.Kill()
+	start := func(name string, members int) error {
+		cluster, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: filepath.Join(dir, name), Members: members, FreePorts: true, Settings: quiet()})
+		if err == nil {
+			cluster.Kill()
+		}
+		return err
 	}
-	require.NoError(t, os.Rename(filepath.Join(dir, "b", "m1"), filepath.Join(dir, "a", "m2")))
-	_, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: filepath.Join(dir, "a"), FreePorts: true, Settings: quiet()})
-	require.ErrorContains(t, err, "not of one cluster", "folders of two clusters")
+	swap := func(a, b string) {
+		t.Helper()
+		require.NoError(t, os.Rename(filepath.Join(dir, a), filepath.Join(dir, "kept")))
+		require.NoError(t, os.Rename(filepath.Join(dir, b), filepath.Join(dir, a)))
+		require.NoError(t, os.Rename(filepath.Join(dir, "kept"), filepath.Join(dir, b)))
+	}
+	for _, name := range []string{"a", "b"} {
+		require.NoError(t, start(name, 3))
+	}
+	swap("a/m2", "b/m2")
+	require.ErrorContains(t, start("a", 3), "not of one cluster", "directories of two clusters")
+	swap("a/m2", "b/m2")
+	swap("a/m2", "a/m3")
+	require.ErrorContains(t, start("a", 3), `belongs to member "m3"`, "swapped directories")
+	swap("a/m2", "a/m3")
 	require.NoError(t, os.Rename(filepath.Join(dir, "a", "m1"), filepath.Join(dir, "a", "away")))
-	_, err = store.StartCluster(t.Context(), store.ClusterConfig{DataDir: filepath.Join(dir, "a"), FreePorts: true, Settings: quiet()})
-	require.ErrorContains(t, err, "a member's data is missing", "m2 without m1")
+	require.ErrorContains(t, start("a", 3), "a member's data is missing", "m2 and m3 without m1")
+	require.ErrorContains(t, start("a", 1), "is not empty", "a new m1 where others are")
+	require.ErrorContains(t, start("b/m1", 1), "is not empty", "a member's own directory")
+
+	cluster := startCluster(t, store.ClusterConfig{DataDir: filepath.Join(dir, "b"), Members: 3, FreePorts: true, Settings: quiet()})
+	require.ErrorContains(t, start("b", 3), "another process uses it", "started twice")
+	cluster.Kill()
 }
 
 // Promise 2, on our side of it: members that are killed under load, as the

@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/requorum/requorum/store"
-	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -23,56 +22,6 @@ func memberConfig(t *testing.T, name string) store.MemberConfig {
 		ListenClientURLs: []string{"http://" + storetest.FreeAddress(t)},
 		ListenPeerURLs:   []string{"http://" + storetest.FreeAddress(t)},
 	}
-}
-
-func startMember(t *testing.T, config store.MemberConfig) *store.Member {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	member, err := store.StartMember(ctx, config)
-	require.NoError(t, err)
-	t.Cleanup(member.Kill)
-	return member
-}
-
-// Promise 3: a data directory is started as what it is, or not at all.
-func TestMemberExistingDataDir(t *testing.T) {
-	t.Parallel()
-	config := memberConfig(t, "one")
-	config.WALDir = filepath.Join(t.TempDir(), "wal")
-	config.QuotaBytes, config.SnapshotCount, config.InitialCorruptCheck = 64<<20, 100, true
-	config.AutoCompactionMode, config.AutoCompactionRetention = "revision", "1000"
-	member := startMember(t, config)
-	_, err := store.StartMember(t.Context(), config)
-	require.ErrorIs(t, err, store.ErrDataDirInUse, "starting a second time on the same directory")
-	require.NoError(t, member.Close(t.Context()))
-	wrong := config
-	wrong.Name = "two"
-	_, err = store.StartMember(t.Context(), wrong)
-	require.ErrorContains(t, err, `belongs to member "one"`, "another name")
-	again := startMember(t, member.Config())
-	if again.ID() != member.ID() {
-		t.Errorf("started again as %x, was %x", again.ID(), member.ID())
-	}
-	client, err := client.Dial(t.Context(), client.Config{Endpoints: again.Endpoints()})
-	require.NoError(t, err)
-	defer client.Close()
-	survey, err := client.Survey(t.Context())
-	if err != nil || survey.Members[0].DBSizeQuota != 64<<20 || survey.Members[0].Name != "one" {
-		t.Errorf("survey %+v, %v", survey, err)
-	}
-}
-
-// Plain text beyond loopback is refused, and leaves no folder behind, unless it is allowed.
-func TestMemberPlaintext(t *testing.T) {
-	t.Parallel()
-	config := memberConfig(t, "m1")
-	config.ListenClientURLs = []string{strings.Replace(config.ListenClientURLs[0], "127.0.0.1", "0.0.0.0", 1)}
-	_, err := store.StartMember(t.Context(), config)
-	require.ErrorContains(t, err, "without TLS")
-	require.NoDirExists(t, config.DataDir)
-	config.AllowPlaintext = true
-	startMember(t, config)
 }
 
 // A member of three that is alone cannot serve: the start ends with its

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/structure"
-	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -79,9 +77,7 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 	if err != nil || c == nil {
 		return errors.Join(err, unpacked.remove())
 	}
-	if c.Status == report.Passed {
-		c.Objects = verdict.ObjectsOf(m)
-	}
+	c.Manifest = m.Stored.SHA256
 	reason := ""
 	switch {
 	case !h.Level.Includes(report.Structure):
@@ -212,29 +208,36 @@ func (w *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readAttachments reads what was stored with a snapshot, as it is stored: all
+// readAttachments reads the files that were stored with a snapshot, as they are stored: all
 // bytes that were sealed are covered by that, and no secret is unpacked. The error is
 // errPruned.
 func (e *examination) readAttachments(ctx context.Context, c *report.Check, m *snapshot.Manifest) error {
-	if len(m.Attachments) == 0 {
+	if m.Attachments == nil {
 		return nil
 	}
-	c.Compared += fmt.Sprintf("; the stored bytes, size and SHA-256 of %s with the manifest", report.Counted(len(m.Attachments), "attachment", "attachments"))
-	for _, one := range m.Attachments {
-		read := c.Bytes
-		err := e.readStored(ctx, c, m.ID, one.Object)
-		c.Bytes += read
-		if e.prunedMeanwhile(ctx, m.Timeline, m.ID, err) {
-			return errPruned
-		}
-		took(c, report.KindObject, one.Object.Name, err)
+	c.Compared += "; the stored bytes, size and SHA-256 of its attachments with the manifest"
+	read := c.Bytes
+	err := e.readStored(ctx, c, m.ID, *m.Attachments)
+	c.Bytes += read
+	if e.prunedMeanwhile(ctx, m.Timeline, m.ID, err) {
+		return errPruned
 	}
+	took(c, report.KindObject, m.Attachments.Name, err)
 	return nil
 }
 
-// isAttachment reports whether an object is one of a backup's attachments.
-func isAttachment(m *snapshot.Manifest, name string) bool {
-	return slices.ContainsFunc(m.Attachments, func(c snapshot.Attachment) bool { return c.Object.Name == name })
+// errPruned says that a backup was pruned since it was listed.
+var errPruned = errors.New("it was pruned meanwhile")
+
+// prunedMeanwhile reports whether an error is due to a backup that was pruned since
+// its manifest was read: the manifest goes before the object. One whose manifest is
+// still there has lost its object.
+func (e *examination) prunedMeanwhile(ctx context.Context, t repository.TimelineID, id string, err error) bool {
+	if !errors.Is(err, sinks.ErrNotFound) {
+		return false
+	}
+	_, err = snapshot.ReadManifest(ctx, e.repo, t, id)
+	return errors.Is(err, sinks.ErrNotFound)
 }
 
 // scratchCopy is a backup unpacked into a file, as etcdctl would have saved it:
@@ -297,14 +300,24 @@ func (s *scratchCopy) remove() error {
 // checkStructure takes the database in a file up the structure level, with a
 // manifest to compare it with where there is one. The result's hash is without a
 // revision where it could not be computed.
-func (r *run) checkStructure(ctx context.Context, name, path string, m *snapshot.Manifest) (result structure.Result, err error) {
+func (r *run) checkStructure(ctx context.Context, name, path string, m *snapshot.Manifest) (structure.Result, error) {
+	image, err := snapshot.OpenFile(path)
+	return r.checkPages(ctx, name, image, err, m)
+}
+
+// checkPages is checkStructure of a file that was opened, or why it was not.
+func (r *run) checkPages(ctx context.Context, name string, image *snapshot.File, openErr error, m *snapshot.Manifest) (result structure.Result, err error) {
 	_, err = r.check(ctx, report.Structure, name, func(c *report.Check) error {
-		f, size, err := openFor(path)
+		if openErr != nil {
+			took(c, report.KindPage, name, openErr)
+			return nil //nolint:nilerr // the report has it
+		}
+		f, err := image.ReaderAt()
 		if err != nil {
 			took(c, report.KindPage, name, err)
 			return nil
 		}
-		read, err := structure.Check(ctx, f, size, structure.Options{
+		read, err := structure.Check(ctx, f, image.Size(), structure.Options{
 			Manifest: m, Progress: func(done, total int64) { r.Progress("check the structure of "+name, done, total) },
 		})
 		if err := errors.Join(err, f.Close()); err != nil {

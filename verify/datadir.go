@@ -11,9 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
@@ -21,7 +18,6 @@ import (
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/structure"
 	"github.com/requorum/requorum/walreplay"
-	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
@@ -51,7 +47,10 @@ func DataDir(ctx context.Context, dir, walDir string, req Request) (*report.Repo
 	if err != nil {
 		return nil, err
 	}
-	d.noteNextStep("where the cluster has a quorum without this member, remove it and add it anew with an empty directory")
+	d.noteEtcdFails()
+	if err := d.noteOldRequests(ctx); err != nil {
+		return nil, err
+	}
 	return d.finish(), nil
 }
 
@@ -62,9 +61,10 @@ type dataDir struct {
 
 	files     map[string]string // as a stopped member's were when they were first looked at
 	disturbed string            // why what was read of them counts no more
-	changed   uint64            // the last entry of the log that may have added or removed this member
 	snaps     []walfile.Mark    // of the files *.snap that are whole
-	foreign   bool              // the log is of another member than the database
+	log       walfile.Summary   // as far as it could be read
+	facts     snapshot.Facts    // of the database, as far as it could be read
+	mixed     string            // why the log is not replayed onto the database: they are not of one history
 }
 
 // checkStopped takes a stopped member up the levels, as long as it stays stopped.
@@ -101,13 +101,37 @@ func (d *dataDir) checkLog(ctx context.Context) (read *walfile.Summary, err erro
 	_, err = d.check(ctx, report.Checksum, d.walDir, func(c *report.Check) error {
 		c.Compared = "every record of the log with the CRC that runs through all its files, entries with their order, and the log with the database's index"
 		c.Bytes, _ = walfile.Size(d.walDir) // who reads them reports it
-		log, err := d.readLog(ctx)
+		log, err := walfile.Open(d.walDir)
 		if err != nil {
 			d.tookLog(c, err)
 			return nil
 		}
-		read = &log
-		d.compareEnds(ctx, c, log)
+		d.log.Identity = log.Identity()
+		s, err := log.Summary(ctx)
+		if err != nil {
+			d.tookLog(c, err)
+			return nil
+		}
+		read = &s
+		d.log = s
+		missing, note, err := walreplay.JudgeStart(d.dir, log, s)
+		switch {
+		case err != nil:
+			unchecked(c, err)
+		case missing != "":
+			found(c, report.Finding{Kind: report.KindMissing, Text: missing})
+		case note != "":
+			d.note("%s", note)
+		}
+		end, err := walreplay.JudgeEnd(ctx, d.dir, log, s)
+		switch {
+		case err != nil:
+			unchecked(c, err)
+		case end.Cut != "":
+			found(c, report.Finding{Kind: report.KindLogCut, Object: end.File, Where: fmt.Sprintf("index %d", s.LastIndex), Text: end.Cut})
+		case end.Torn != "":
+			d.note("%s", end.Torn)
+		}
 		return nil
 	})
 	return read, err
@@ -115,22 +139,33 @@ func (d *dataDir) checkLog(ctx context.Context) (read *walfile.Summary, err erro
 
 func (d *dataDir) checkDatabase(ctx context.Context, log *walfile.Summary) error {
 	if _, err := safedir.Stat(d.db); errors.Is(err, fs.ErrNotExist) {
-		d.add(report.Check{Level: report.Structure, Object: d.db, Findings: []report.Finding{{Kind: report.KindMissing, Text: "it is gone"}}})
+		d.add(report.Check{Level: report.Structure, Object: d.db, Findings: []report.Finding{{Kind: report.KindMissing, Text: "it is gone; " + noDatabase}}})
 		return nil
 	}
-	read, err := d.checkStructure(ctx, d.db, d.db, nil)
+	read, err := d.checkFile(ctx, d.db)
 	if err != nil || log == nil {
 		return err
 	}
 	c := &d.report.Checks[len(d.report.Checks)-1]
+	d.facts = read.Facts
 	d.compareSnaps(ctx, c, log)
-	d.compareOwner(c, log, read)
-	return nil
+	return d.compareHistories(ctx, c, *log, read)
+}
+
+// checkFile checks the pages of a database, and its SHA-256 if a snapshot was put in its place,
+// or if it was cut to a length that looks like one.
+func (d *dataDir) checkFile(ctx context.Context, path string) (structure.Result, error) {
+	if image, err := snapshot.OpenFile(path); err == nil && image.HasHash() {
+		if _, err := d.checkSum(ctx, path, image); err != nil {
+			return structure.Result{}, err
+		}
+	}
+	return d.checkStructure(ctx, path, path, nil)
 }
 
 func (d *dataDir) replay(ctx context.Context) error {
-	if d.foreign {
-		d.add(report.Check{Level: report.Replay, Object: d.dir, Reason: foreignReason})
+	if d.mixed != "" {
+		d.add(report.Check{Level: report.Replay, Object: d.dir, Reason: d.mixed})
 		return nil
 	}
 	checks, err := replaying.CheckDataDir(ctx, d.dir, d.walDir, replaying.Options{ScratchDir: d.ScratchDir, Engine: d.Engine, Progress: d.Progress, Logger: d.Logger})
@@ -144,39 +179,6 @@ func (d *dataDir) replay(ctx context.Context) error {
 	return nil
 }
 
-// readLog reads the whole log once for its order, and once more for its entries.
-func (d *dataDir) readLog(ctx context.Context) (walfile.Summary, error) {
-	log, err := walfile.Open(d.walDir)
-	if err != nil {
-		return walfile.Summary{}, err
-	}
-	s, err := log.Summary(ctx)
-	if err != nil {
-		return s, err
-	}
-	if s.Torn != nil {
-		d.note("%s ends at byte %d with a record that was not written to its end, as a crash leaves it: it was never acknowledged, and etcd repairs it when it starts", filepath.Join(d.walDir, s.Torn.Segment), s.Torn.Offset)
-	}
-	for first := s.FirstIndex; first != 0 && first <= s.LastIndex; {
-		var gap *walfile.GapError
-		err := error(nil)
-		var e raftlog.Entry
-		for e, err = range log.Entries(ctx, first) {
-			if err != nil {
-				break
-			}
-			if changesMember(e, s.Identity.MemberID) {
-				d.changed = e.Index
-			}
-		}
-		if !errors.As(err, &gap) {
-			return s, err
-		}
-		first = gap.Next
-	}
-	return s, nil
-}
-
 // tookLog files an error of a log.
 func (d *dataDir) tookLog(c *report.Check, err error) {
 	var corrupt *walfile.CorruptError
@@ -184,22 +186,9 @@ func (d *dataDir) tookLog(c *report.Check, err error) {
 	case errors.As(err, &corrupt):
 		found(c, report.Finding{Kind: report.KindLogCorrupt, Object: filepath.Join(corrupt.Dir, corrupt.Segment), Where: report.AtByte(corrupt.Offset), Text: corrupt.Err.Error()})
 	case errors.Is(err, walfile.ErrNoLog), errors.Is(err, fs.ErrNotExist):
-		found(c, report.Finding{Kind: report.KindMissing, Text: err.Error()})
+		found(c, report.Finding{Kind: report.KindMissing, Text: fmt.Sprintf("%v; "+noLog+"; if the member has a separate WAL directory (etcd's --wal-dir), add --wal-dir", err)})
 	default:
 		unchecked(c, err)
-	}
-}
-
-// compareEnds holds the log's end against what it and the database say was
-// there: etcd writes to its log first.
-func (d *dataDir) compareEnds(ctx context.Context, c *report.Check, log walfile.Summary) {
-	if log.Commit > log.LastIndex {
-		found(c, report.Finding{Kind: report.KindLogTail, Where: fmt.Sprintf("index %d", log.LastIndex),
-			Text: fmt.Sprintf("the log ends here, but says that the entries up to index %d are committed: its end was cut off", log.Commit)})
-	}
-	if facts, ok := d.facts(ctx); ok && facts.RaftIndex > log.LastIndex {
-		found(c, report.Finding{Kind: report.KindLogTail, Where: fmt.Sprintf("index %d", log.LastIndex),
-			Text: fmt.Sprintf("the log ends here, but the database holds the entries up to index %d: its end was cut off, or the two are of different members", facts.RaftIndex)})
 	}
 }
 
@@ -209,8 +198,8 @@ func (d *dataDir) drillRebuilt(ctx context.Context) (err error) {
 	if !d.Level.Includes(report.Drill) {
 		return nil
 	}
-	if d.foreign {
-		d.add(report.Check{Level: report.Drill, Object: d.dir, Reason: foreignReason})
+	if d.mixed != "" {
+		d.add(report.Check{Level: report.Drill, Object: d.dir, Reason: d.mixed})
 		return nil
 	}
 	began := time.Now()
@@ -249,46 +238,44 @@ func (d *dataDir) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
 	return h.Rebuild(ctx, p, o)
 }
 
-const foreignReason = "the log is of another member than the database: see the level structure"
-
-// compareOwner holds the member whose log it is against those that the database
-// knows. One that is new catches up through states from before it was added: the
-// database has to be behind the last entry that speaks of it.
-func (d *dataDir) compareOwner(c *report.Check, log *walfile.Summary, db structure.Result) {
-	owner := snapshot.ID(log.Identity.MemberID)
-	if owner == 0 || len(db.Known) == 0 || db.Facts.RaftIndex < d.changed {
-		return
+// compareHistories checks that the log is the one that goes with the database.
+func (d *dataDir) compareHistories(ctx context.Context, c *report.Check, s walfile.Summary, db structure.Result) error {
+	if db.Facts.Revision == 0 {
+		return nil // the database could not be read
 	}
-	c.Compared += "; the members that it knows with the one whose log it is"
-	if slices.Contains(db.Known, owner) {
-		return
+	log, err := walfile.Open(d.walDir)
+	if err != nil {
+		unchecked(c, err)
+		return nil
 	}
-	d.foreign = true
-	found(c, report.Finding{Kind: report.KindMembership, Object: d.walDir,
-		Text: fmt.Sprintf("the log is of %s, which this database does not know as a member, not even as one that was removed: it is the log of another cluster. Put back the log that was beside this database, or give its folder with --wal-dir; the database alone can be restored with 'requorum restore --file'", log.Identity)})
-}
-
-// changesMember reports whether an entry may add a member or remove it.
-func changesMember(e raftlog.Entry, id uint64) bool {
-	switch e.Type {
-	case raftpb.EntryConfChange:
-		var change raftpb.ConfChange
-		return proto.Unmarshal(e.Data, &change) != nil || change.GetNodeId() == id
-	case raftpb.EntryConfChangeV2:
-		return true
-	default:
-		return false
+	c.Compared += "; its raft index and term, members, revision and newest rows with the log"
+	r, err := walreplay.RelateFile(ctx, d.db, log, s)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		unchecked(c, err)
+	case r.Kind == walreplay.Unrelated:
+		d.mixed = "the database and the log are not of one history: see the level structure"
+		found(c, report.Finding{Kind: report.KindMixed, Object: d.dir, Text: fmt.Sprintf("the database and the log are not of one history: %s; %s", r.Reason, walreplay.AdviceUnrelated)})
+	case r.Kind == walreplay.NotShown:
+		d.mixed = "nothing shows that the database and the log are of one history: " + r.Reason
+		unchecked(c, errors.New(d.mixed))
 	}
+	return nil
 }
 
 // checkMemberFolder refuses a folder that is no data directory: a mistyped path
 // must not pass for one that has lost everything.
 func checkMemberFolder(dir, walDir string) error {
+	if err := walreplay.CheckDataDir(dir); err != nil {
+		return err
+	}
 	member := filepath.Join(dir, "member")
 	if isFolder, err := folderAt(member); err != nil {
 		return err
 	} else if !isFolder {
-		return fmt.Errorf("%s: no member's data directory there: want the folder that holds member/", dir)
+		return fmt.Errorf("%s: no member's data directory there: want the folder that holds member/. If it is the right one, the member's data is gone: "+noLog, dir)
 	}
 	if walDir == "" {
 		return nil

@@ -38,11 +38,11 @@ func newMember(t *testing.T) *member {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
-		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}, SnapshotCount: 50},
+		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogFile: os.DevNull, SnapshotCount: 50},
 	})
 	require.NoError(t, err)
 	t.Cleanup(c.Kill)
-	m := &member{T: t, cluster: c, dir: c.Members()[0].Config().DataDir}
+	m := &member{T: t, cluster: c, dir: c.Members()[0].DataDir()}
 	m.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints()})
 	require.NoError(t, err)
 	t.Cleanup(func() { m.kv.Close() })
@@ -150,7 +150,7 @@ func TestMemberFaults(t *testing.T) {
 		want report.Kind
 	}{
 		{"a record flipped", func() []byte { d := slices.Clone(whole); d[value] ^= 1; return d }, report.KindLogCorrupt},
-		{"the end cut off", func() []byte { return whole[:recordAt(whole, used/2)] }, report.KindLogTail},
+		{"the end cut off", func() []byte { return whole[:recordAt(whole, used/2)] }, report.KindLogCut},
 		{"all gone", nil, report.KindMissing},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/requorum/requorum/verify/report"
 )
 
-// File proves a file of `etcdctl snapshot save`, or a copy of a member's db. It
-// only reads it. A bare db has no checksum, so that level is Unchecked.
+// File proves a file of `etcdctl snapshot save`, or a copy of a member's db, either also
+// compressed with gzip, zip or zstd. It only reads it. A bare db has no checksum, so that level is Unchecked.
 func File(ctx context.Context, path string, req Request) (*report.Report, error) {
 	req, err := req.withDefaults()
 	if err != nil {
@@ -24,13 +24,16 @@ func File(ctx context.Context, path string, req Request) (*report.Report, error)
 	} else if info.IsDir() {
 		return nil, fmt.Errorf("%s is a folder: want a snapshot file; --data-dir verifies a member's data directory", path)
 	}
-	image, err := snapshot.OpenFile(path)
+	image, err := snapshot.OpenAny(ctx, path, r.ScratchDir, func(done, total int64) { r.Progress("unpack "+path, done, total) })
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err != nil {
 		r.refuseFile(path, err)
 		r.noteNextStep("restore from another snapshot, not from this file")
 		return r.finish(), nil
 	}
-	if err := r.runFileLevels(ctx, path, image); err != nil {
+	if err := errors.Join(r.runFileLevels(ctx, path, image), image.Close()); err != nil {
 		return nil, err
 	}
 	r.noteNextStep("restore from another snapshot, not from this file")
@@ -65,7 +68,7 @@ func (r *run) runFileLevels(ctx context.Context, path string, image *snapshot.Fi
 	beside.Progress, summing.Progress = progress.part(), progress.part()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := beside.checkStructure(ctx, path, path, nil)
+		_, err := beside.checkPages(ctx, path, image, nil, nil)
 		ended <- err
 	}()
 	c, err := summing.checkSum(ctx, path, image)

@@ -85,7 +85,7 @@ var signedKinds = map[string]signedKind{
 	"mark": {
 		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
 			m := raftlog.Mark{Index: 1, Term: 1, Time: foreignTime, Member: 1, Revision: 1}
-			return repository.MarkName{Timeline: foreignTimeline(n), Index: 1, Time: foreignTime, Member: 1}.String(), segment.WriteMark(ctx, r, foreignTimeline(n), m, nil)
+			return repository.MarkName{Timeline: foreignTimeline(n), Index: 1, Time: foreignTime, Member: 1}.String(), segment.WriteMark(ctx, r, foreignTimeline(n), m)
 		},
 		func(ctx context.Context, r *repository.Repository, name string) error {
 			_, err := segment.ReadMark(ctx, r, repository.MarkName{Timeline: foreignTimeline(1), Index: 1, Time: foreignTime, Member: 1})
@@ -122,15 +122,6 @@ var signedKinds = map[string]signedKind{
 			return err
 		},
 	},
-	"pruned log": {
-		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
-			return repository.PrunedLogName(foreignTimeline(n), 7), r.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: foreignTimeline(n), Index: 7, Reason: "test", Created: foreignTime})
-		},
-		func(ctx context.Context, r *repository.Repository, name string) error {
-			_, err := r.ReadPrunedLog(ctx, name)
-			return err
-		},
-	},
 	"pin": {
 		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
 			return repository.PinName(foreignTimeline(n), foreignBackup), r.WritePin(ctx, repository.Pin{Timeline: foreignTimeline(n), Backup: foreignBackup, Reason: "test", Created: foreignTime})
@@ -142,8 +133,8 @@ var signedKinds = map[string]signedKind{
 	},
 	"verdict": {
 		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
-			s := verdict.Subject{Timeline: foreignTimeline(n), Backup: foreignBackup, Status: report.Passed, Reached: report.Checksum, Objects: []report.Object{{Name: "x"}}}
-			_, err := verdict.Write(ctx, r, []verdict.Verdict{{Started: foreignTime, Finished: foreignTime, Tool: "test", Level: report.Checksum, Subject: s}})
+			err := verdict.Write(ctx, r, []verdict.Verdict{{Started: foreignTime, Finished: foreignTime, Tool: "test", Level: report.Checksum,
+				Timeline: foreignTimeline(n), Backup: foreignBackup, Manifest: "x", Status: report.Passed, Reached: report.Checksum}})
 			if err != nil {
 				return "", err
 			}

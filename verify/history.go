@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/serve"
@@ -123,8 +121,8 @@ func (h *history) runLevels(ctx context.Context, m *snapshot.Manifest, c *scratc
 	if err := h.replayTo(ctx, m); err != nil {
 		return err
 	}
-	next := h.nextBase(m, newest)
-	if err := h.forget(next, m.ID); err != nil {
+	// The next one is proved from m, and what follows the newest continues from m.
+	if err := h.forget(m.ID); err != nil {
 		return err
 	}
 	switch {
@@ -132,26 +130,9 @@ func (h *history) runLevels(ctx context.Context, m *snapshot.Manifest, c *scratc
 	case newest:
 		h.newest.backup = m
 	default:
-		if err := h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID)); err != nil {
-			return err
-		}
+		return h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID))
 	}
-	return h.forget(next)
-}
-
-// nextBase is the copy that is still of use after m was looked at: the next one is
-// proved from m, or where that is synthetic from one before it; and what follows
-// the newest goes on from that.
-func (h *history) nextBase(m *snapshot.Manifest, newest bool) string {
-	if newest || !m.Synthetic() {
-		return m.ID
-	}
-	for _, o := range h.catalog.Manifests {
-		if h.copies[o.ID] != nil && !o.Synthetic() {
-			return o.ID
-		}
-	}
-	return m.ID
+	return nil
 }
 
 // replayTo proves a backup from the one before it, where there is a log.
@@ -183,16 +164,6 @@ func (h *history) addOther(c report.Check) {
 
 func (h *history) replayOptions() replaying.Options {
 	return replaying.Options{ScratchDir: h.ScratchDir, Engine: h.Engine, Identities: h.Identities, Unpacked: h.unpacked(), Progress: h.Progress, Logger: h.Logger}
-}
-
-// openFor opens a file to be read in any order.
-func openFor(path string) (*os.File, int64, error) {
-	image, err := snapshot.OpenFile(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	f, err := safedir.Open(path)
-	return f, image.Size(), err
 }
 
 // newestPoint is what a restore of a timeline's newest point gives: its newest

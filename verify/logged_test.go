@@ -17,7 +17,6 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/logtest"
@@ -86,8 +85,7 @@ func (l *logged) backup() string {
 	image, _ := logtest.Database(l, l.entries)
 	at := time.Date(2026, 1, 2, 3, 0, len(l.entries), 0, time.UTC)
 	id := fmt.Sprintf("%s-%06x", at.Format("20060102T150405Z"), len(l.entries))
-	_, err := snapshot.Store(l.Context(), snapshot.StoreRequest{Repo: l.repo, Timeline: l.id, ID: id, Image: image, Started: at, Version: "3.6.11", Tool: "test"})
-	l.must(err)
+	logtest.Full(l, l.repo, image, logtest.Stored{Timeline: l.id, ID: id, Started: at, Version: "3.6.11"})
 	return id
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -42,8 +40,6 @@ type logCheck struct {
 	marks     int
 	// alive are the entries that marks name, each with one of these marks.
 	alive map[markedEntry]string
-	// prunedTo is the index up to which records say that the log was pruned.
-	prunedTo uint64
 	// now are the timeline's backups as they were read behind the log; nil before.
 	now *snapshot.Catalog
 }
@@ -57,7 +53,7 @@ func (h *history) checkLog(ctx context.Context, part logPart) error {
 		}
 		return h.replayLog(ctx, part, report.Unchecked)
 	}
-	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Heartbeat()) == 0 && !h.logWasThere(part.timeline) {
+	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Heartbeat()) == 0 {
 		return nil
 	}
 	l := &logCheck{examination: h.examination, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
@@ -115,13 +111,12 @@ func (l *logCheck) do(ctx context.Context) error {
 	l.chain.findForks(l.check)
 	l.judgeHoles(ctx)
 	l.checkTerms()
+	l.checkRevisions()
 	l.checkMarked()
 	l.checkBranches()
-	l.checkProved()
 	// Segments and marks were read in any order.
 	slices.SortStableFunc(l.check.Findings, func(a, b report.Finding) int { return cmp.Compare(a.Object, b.Object) })
 	l.say()
-	l.bind()
 	return nil
 }
 
@@ -147,8 +142,8 @@ func (p logPart) of(log *segment.Log) []segment.Header {
 func (l *logCheck) damagedHeaders(ctx context.Context) {
 	for _, d := range l.log.Damaged() {
 		kind := report.KindMark // a gap's record
-		if n, err := repository.ParseSegmentName(d.Name); err == nil {
-			if l.lastOf(n) < l.part.from {
+		if d.First > 0 {
+			if d.Last < l.part.from {
 				continue
 			}
 			kind = report.KindSegment
@@ -161,21 +156,6 @@ func (l *logCheck) damagedHeaders(ctx context.Context) {
 	}
 }
 
-// lastOf is up to where a segment can reach whose header cannot be read: its name
-// says, or at level 0 where the next one begins.
-func (l *logCheck) lastOf(n repository.SegmentName) uint64 {
-	if n.Level > 0 {
-		return n.Last
-	}
-	last := uint64(math.MaxUint64)
-	for _, h := range l.log.Headers() {
-		if h.Level == 0 && h.FirstIndex > n.First {
-			last = min(last, h.FirstIndex-1)
-		}
-	}
-	return last
-}
-
 // say says what was compared.
 func (l *logCheck) say() {
 	l.check.Compared = fmt.Sprintf("%d of %d segments of the log with their own headers: name, sizes, SHA-256 stored and raw, every entry, its place and term, the chain over them, and the marks; all segments with each other, by chain and by entries; the log with the range that the full snapshots and gap records say it has; %d marks with their own SHA-256, and with the entries that they name",
@@ -186,40 +166,6 @@ func (l *logCheck) say() {
 	if l.part.from > 0 {
 		l.check.Compared += fmt.Sprintf(". Looked at from raft index %d on", l.part.from)
 	}
-}
-
-// bind gives the verdict what was proved.
-func (l *logCheck) bind() {
-	if len(l.check.Findings) > 0 || len(l.whole) == 0 {
-		return
-	}
-	for _, s := range l.log.Coverage() {
-		l.check.Log = append(l.check.Log, l.readOf(s)...)
-	}
-}
-
-// readOf are the ranges of a span whose segments were all read: from an index on
-// they are parts of it.
-func (l *logCheck) readOf(s segment.Coverage) []report.Range {
-	var all []report.Range
-	read := slices.DeleteFunc(slices.Clone(l.headers), func(h segment.Header) bool {
-		return !l.whole[h.Name()] || h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex
-	})
-	slices.SortFunc(read, func(a, b segment.Header) int {
-		return cmp.Or(cmp.Compare(a.FirstIndex, b.FirstIndex), cmp.Compare(a.LastIndex, b.LastIndex))
-	})
-	for _, h := range read {
-		if n := len(all); n == 0 || h.FirstIndex > all[n-1].Last+1 {
-			all = append(all, report.Range{First: h.FirstIndex})
-		}
-		one := &all[len(all)-1]
-		one.Objects++
-		one.Bytes += h.Size()
-		if h.LastIndex >= one.Last {
-			one.Last, one.After = h.LastIndex, h.After.String()
-		}
-	}
-	return all
 }
 
 // isSealed reports whether an error is of an object that no identity opened.
@@ -387,7 +333,6 @@ func (l *logCheck) interesting() []uint64 {
 			all = append(all, t.Parent.RaftIndex)
 		}
 	}
-	l.provedLog(l.part.timeline, func(_ verdict.Entry, s report.Range) { all = append(all, s.Last) })
 	return all
 }
 
@@ -431,39 +376,25 @@ func (l *logCheck) checkMarks(ctx context.Context) {
 type markedEntry struct{ index, term uint64 }
 
 // cannotReplay reports whether the level replay does not apply to a backup: its
-// timeline never had a log. That is no
-// proof that failed, and the level above can be reached without. Where a log is
-// there, or was, and does not do, the check says why.
+// timeline never had a log. That is no proof that failed, and the level above can be
+// reached without. If there is any sign of a log that does not do, the check says why.
 func (h *history) cannotReplay(ctx context.Context) bool {
-	if !h.neverHadLog(ctx) {
+	if h.hadLog == nil {
+		had := h.logIn(ctx, h.id)
+		h.hadLog = &had
+	}
+	if *h.hadLog {
 		return false
 	}
-	h.note("the replay level needs an archived log: none of timeline %s was ever archived ('requorum archive' does it), so that level was left out; looked at: %s", h.id, h.otherLevels())
+	h.note("the replay level needs an archived log: none of timeline %s was ever archived ('requorum agent' does it), so that level was left out; looked at: %s", h.id, h.otherLevels())
 	return true
 }
 
-// neverHadLog says that there is nothing of a log in the timeline, and that no
-// verdict knows of one. What cannot be asked may have been there.
-func (h *history) neverHadLog(ctx context.Context) bool {
-	if h.hadLog == nil {
-		had := h.unread != nil || h.logIn(ctx, h.id) || h.logWasThere(h.id)
-		h.hadLog = &had
-	}
-	return !*h.hadLog
-}
-
-// lostBefore reports whether a log before m has a gap, or was seen by a verdict and may
-// be gone: then it is not only too early to replay it.
+// lostBefore reports whether the log has, or may have, a gap before m: then it is not
+// only too early to replay it.
 func (h *history) lostBefore(ctx context.Context, m *snapshot.Manifest) bool {
-	log, err := segment.OpenLog(ctx, h.repo, h.id, nil, h.Identities...)
-	if err != nil || h.unread != nil {
-		return true
-	}
-	lost := slices.ContainsFunc(log.Gaps(), func(g segment.Gap) bool { return g.After < m.Facts.RaftIndex })
-	h.provedLog(h.id, func(_ verdict.Entry, s report.Range) {
-		lost = lost || s.Last < m.Facts.RaftIndex
-	})
-	return lost
+	log, err := segment.OpenNames(ctx, h.repo, h.id, nil, h.Identities...)
+	return err != nil || slices.ContainsFunc(log.Gaps(), func(g segment.Gap) bool { return g.After < m.Facts.RaftIndex })
 }
 
 // logIn reports whether there is, or may be, any object of a log in a timeline.
@@ -471,7 +402,7 @@ func (e *examination) logIn(ctx context.Context, t repository.TimelineID) bool {
 	if all, err := e.repo.Segments(ctx, t); err != nil || len(all) > 0 {
 		return true
 	}
-	log, err := segment.OpenLog(ctx, e.repo, t, nil, e.Identities...)
+	log, err := segment.OpenNames(ctx, e.repo, t, nil, e.Identities...)
 	return err != nil || len(log.Headers())+len(log.Damaged())+len(log.Heartbeat())+len(log.Gaps()) > 0
 }
 

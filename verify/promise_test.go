@@ -13,24 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
-	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 )
-
-// On disk as in memory.
-func TestChecksumOnDisk(t *testing.T) {
-	s, err := disk.New(t.TempDir() + "/repo")
-	require.NoError(t, err)
-	w := newWorld(t, s)
-	wantKinds(t, w.verify(Request{}))
-	w.remove(l0(21))
-	w.flip(snapshotObject(newBackup), 20)
-	wantKinds(t, w.verify(Request{}), "gap log", "object full/"+newBackup+"/snapshot.zst")
-}
 
 // Two objects that changed places are found, whether or not their sizes differ.
 func TestSwapped(t *testing.T) {
@@ -161,23 +149,6 @@ func TestSelection(t *testing.T) {
 	wantKinds(t, w.verify(Request{Backup: Latest}), "manifest full/"+newBackup+"/manifest.json", "segment l0/0000000000000001", "segment l0/0000000000000029")
 }
 
-// What is not requorum's is noted, and so is what an interrupted backup left.
-func TestUnknownObjects(t *testing.T) {
-	w := newWorld(t, onMemory())
-	w.put("notes.txt", []byte("mine"))
-	w.put(worldTimeline.String()+"/full/"+newBackup+"/extra", []byte("x"))
-	w.put(worldTimeline.String()+"/l0/zz", []byte("x"))
-	w.remove(manifestObject(oldBackup))
-	r := w.verify(Request{})
-	wantKinds(t, r)
-	notes := strings.Join(r.Notes, "\n")
-	for _, want := range []string{"3 objects", "notes.txt", oldBackup + " has no manifest"} {
-		if !strings.Contains(notes, want) {
-			t.Errorf("the notes do not say %q: %s", want, notes)
-		}
-	}
-}
-
 // A repository that fails is no damage: what could not be read is Unchecked, with
 // the reason, and all else is looked at.
 func TestFailingSinkIsNoDamage(t *testing.T) {
@@ -222,29 +193,6 @@ func TestCancelled(t *testing.T) {
 	r, err := Repository(ctx, w.repo, Request{Backup: All, Level: report.Checksum, Progress: func(string, int64, int64) { cancel(stop) }})
 	if r != nil || !errors.Is(err, stop) {
 		t.Errorf("%v, %v", r, err)
-	}
-}
-
-// What would be read is what is read.
-func TestPlan(t *testing.T) {
-	w := newWorld(t, onMemory())
-	p, err := PlanRepository(t.Context(), w.repo, Request{Backup: All})
-	w.must(err)
-	r := w.verify(Request{})
-	var read int64
-	for _, c := range r.Checks {
-		read += c.Bytes
-	}
-	var sizes int64
-	for o, err := range w.sink.List(t.Context(), worldTimeline.String()+"/l", "") {
-		w.must(err)
-		sizes += o.Size
-	}
-	if len(p.Backups) != 2 || len(p.Logs) != 1 || p.Logs[0].Segments != 6 || p.Logs[0].Bytes != sizes || p.Bytes != read || p.Scratch != int64(len(database(oldBackup))) {
-		t.Errorf("%+v; read %d", p, read)
-	}
-	if p, err = PlanRepository(t.Context(), w.repo, Request{}); err != nil || len(p.Backups) != 1 || p.Logs[0].Segments != 2 {
-		t.Errorf("%+v, %v", p, err)
 	}
 }
 

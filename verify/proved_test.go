@@ -2,33 +2,38 @@ package verify
 
 import (
 	"errors"
-	"slices"
-	"strings"
+	"path/filepath"
 	"testing"
 
-	"github.com/requorum/requorum/sinks"
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay"
 )
 
-// provenWorld is one that a verdict has proved.
-func provenWorld(t *testing.T) *world {
+// seenWorld is signed, and was verified by a reader who remembers that.
+func seenWorld(t *testing.T, prepare ...func(*world)) *world {
 	t.Helper()
-	w := newWorld(t, onMemory())
-	wantKinds(t, w.proves())
+	keys := sinktest.NewKeys(t)
+	keys.Memory = &signing.Memory{Dir: filepath.Join(t.TempDir(), "seen"), Unkept: func(err error) { t.Error(err) }}
+	w := newWorld(t, repository.WithKeys(onMemory(), keys))
+	for _, one := range prepare {
+		one(w)
+	}
 	wantKinds(t, w.verify(Request{}))
 	return w
 }
 
-// proves verifies everything and writes the verdict.
+// proves verifies everything and writes the verdicts.
 func (w *world) proves() *report.Report {
 	w.Helper()
 	r := w.verify(Request{})
-	_, err := verdict.Write(w.Context(), w.repo, verdict.FromReport(r))
-	w.must(err)
+	w.must(verdict.Write(w.Context(), w.repo, verdict.FromReport(r)))
 	return r
 }
 
@@ -39,183 +44,102 @@ func (w *world) erase(id string) {
 	w.remove(snapshotObject(id))
 }
 
-// Earlier verdicts know what is not there any more: the log's end, a manifest, or
-// that something took the place of what was proved.
-func TestVerdictsKnow(t *testing.T) {
+// lose deletes all of the world's timeline.
+func (w *world) lose() {
+	w.Helper()
+	w.removeAll("timelines/" + worldTimeline.String())
+	w.removeAll(worldTimeline.String())
+}
+
+// Who verified a repository before knows that its newest objects are not there any more.
+func TestVerify_NewestObjectsGone_Refused(t *testing.T) {
+	moved := func(id string) func(*world) { return func(w *world) { w.move(id) } }
 	for _, c := range []struct {
-		name   string
-		inject func(*world)
-		want   []string
+		name    string
+		prepare func(*world)
+		inject  func(*world)
+		refused bool
 	}{
-		{"the log's end is gone", func(w *world) { w.remove(l0(41)) }, []string{"gap log"}},
-		{"the whole log is gone", func(w *world) { w.removeAll(worldTimeline.String() + "/l0/") }, []string{"gap log"}},
-		{"a full snapshot is after a log that was pruned", func(w *world) {
-			w.removeAll(worldTimeline.String() + "/l0/")
+		{"nothing", nil, func(*world) {}, false},
+		{"the log's end", nil, func(w *world) { w.remove(l0(41)) }, true},
+		{"the whole log", nil, func(w *world) { w.removeAll(worldTimeline.String() + "/l") }, true},
+		{"the log, and the newest backup", nil, func(w *world) { w.removeAll(worldTimeline.String() + "/l"); w.erase(newBackup) }, true},
+		{"the timeline", nil, (*world).lose, true},
+		{"the newer of two timelines", moved(oldBackup), (*world).lose, true},
+		{"a backup of the timeline that is older", moved(newBackup), func(w *world) { w.erase(oldBackup) }, false},
+		{"an old backup", nil, func(w *world) { w.erase(oldBackup) }, false},
+		{"a log that was pruned before a newer backup", nil, func(w *world) {
+			w.removeAll(worldTimeline.String() + "/l")
 			w.backup(thirdBackup, 60)
-		}, nil},
-		{"the log was rewritten", func(w *world) {
-			h, data := w.encodeAfter("b", w.chainAt(40), 41, 50)
-			w.put(h.Name(), data)
-		}, []string{"fork log"}},
-		{"a manifest is gone", func(w *world) { w.remove(manifestObject(oldBackup)) }, []string{"missing full/" + oldBackup}},
-		{"a backup was replaced", func(w *world) {
-			w.remove(manifestObject(newBackup))
-			w.to = nil
-			m := w.backup(newBackup, 35)
-			reseal(w, manifestObject(m.ID), func(m *snapshot.Manifest) { m.Object.StoredSHA256 = strings.Repeat("0", 64) })
-		}, []string{"manifest full/" + newBackup, "object full/" + newBackup + "/snapshot.zst"}},
-		{"a manifest was altered and sealed anew", func(w *world) {
-			reseal(w, manifestObject(newBackup), func(m *snapshot.Manifest) { m.HashKV.Hash++ })
-		}, []string{"manifest full/" + newBackup}},
-		{"a backup took another one's place", func(w *world) { w.backupOf(newBackup, 35, database(oldBackup)) }, []string{"manifest full/" + newBackup}},
-		{"an old backup was deleted by hand", func(w *world) { w.erase(oldBackup) }, nil},
-		{"the newest backup was deleted", func(w *world) { w.erase(newBackup) }, []string{"missing full/" + newBackup}},
-		{"the backups of a timeline are gone, another one has a newer backup", func(w *world) {
-			w.erase(oldBackup)
-			w.backup(thirdBackup, 45)
-			w.move(thirdBackup)
-			w.erase(newBackup)
-		}, nil},
-		{"the backups of a timeline are gone, another one has older ones", func(w *world) { w.move(oldBackup); w.erase(newBackup) },
-			[]string{"missing full/" + oldBackup, "missing full/" + newBackup}},
+		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := provenWorld(t)
+			prepare := c.prepare
+			if prepare == nil {
+				prepare = func(*world) {}
+			}
+			w := seenWorld(t, prepare)
 			c.inject(w)
-			wantKinds(t, w.verify(Request{}), c.want...)
+			for _, req := range []Request{{Backup: All}, {Backup: Latest}} {
+				req.Level, req.ScratchDir = report.Checksum, t.TempDir()
+				_, err := Repository(t.Context(), w.repo, req)
+				var less *walreplay.RolledBackError
+				if errors.As(err, &less) != c.refused && (!c.refused || !errors.Is(err, snapshot.ErrNoBackup)) {
+					t.Errorf("%s: %v", req.Backup, err)
+				}
+			}
 		})
 	}
 }
 
-// A backup that was replaced is found by every run, not only by the first: the
-// verdict that reports it does not prove what took its place.
-func TestReplacedStaysFound(t *testing.T) {
-	w := provenWorld(t)
-	w.backupOf(newBackup, 35, database(oldBackup))
-	for range 3 {
-		wantKinds(t, w.proves(), "manifest full/"+newBackup)
-	}
-	m, err := snapshot.ReadManifest(t.Context(), w.repo, worldTimeline, newBackup)
-	w.must(err)
-	chain, err := verdict.ReadAll(t.Context(), w.repo)
-	w.must(err)
-	if word, ok := chain.Best(m); ok {
-		t.Errorf("it is proved by verdict %d", word.Verdict.Sequence)
-	}
-	if _, ok := chain.Damaged(m); !ok {
-		t.Error("no verdict says that it is damaged")
-	}
-}
-
-// Nothing of a replaced backup is bound, and a newer verdict that bound it all the
-// same, as an earlier version's or another's could, hides no older one.
-func TestReplacedIsNotBound(t *testing.T) {
-	w := provenWorld(t)
-	w.backupOf(newBackup, 35, database(oldBackup))
-	r := w.verify(Request{})
-	wantKinds(t, r, "manifest full/"+newBackup)
-	isNew := func(c report.Check) bool { return c.Object == fullName(worldTimeline, newBackup) }
-	if all := bound(r); len(all) != 2 || slices.ContainsFunc(all, isNew) { // the other backup, and the log
-		t.Errorf("bound: %+v", all)
-	}
-	m, err := snapshot.ReadManifest(t.Context(), w.repo, worldTimeline, newBackup)
-	w.must(err)
-	r.Checks[slices.IndexFunc(r.Checks, isNew)].Objects = verdict.ObjectsOf(m)
-	_, err = verdict.Write(t.Context(), w.repo, verdict.FromReport(r))
-	w.must(err)
-	wantKinds(t, w.verify(Request{}), "manifest full/"+newBackup)
-}
-
-// A repository of which nothing is left, or no backup, never passes: not at all
-// before anything was proved, and as damage after.
-func TestNothingLeft(t *testing.T) {
-	both := []string{"missing full/" + newBackup, "missing full/" + oldBackup}
-	for _, c := range []struct {
-		name   string
-		inject func(*world)
-		want   []string // nil: no such backup
-	}{
-		{"all objects of the timeline", func(w *world) { w.removeAll(worldTimeline.String()); w.removeAll("timelines/") }, both},
-		{"the backups", func(w *world) { w.erase(oldBackup); w.erase(newBackup) }, both},
-		{"the manifests", func(w *world) { w.remove(manifestObject(oldBackup)); w.remove(manifestObject(newBackup)) }, both},
-		{"all that is not the marker", func(w *world) {
-			w.removeAll(worldTimeline.String())
-			w.removeAll("timelines/")
-			w.removeAll("verdicts/")
-		}, nil},
-		{"the backups, and the verdicts", func(w *world) { w.erase(oldBackup); w.erase(newBackup); w.removeAll("verdicts/") }, nil},
-		{"all was pruned", func(w *world) {
-			for _, id := range []string{oldBackup, newBackup} {
-				w.must(w.repo.RecordPruned(w.Context(), repository.Pruned{Timeline: worldTimeline, Backup: id}))
-				w.erase(id)
-			}
-		}, nil},
+// A backup that took the place of another one, or whose manifest was altered, is not
+// proved by the verdict on what was there before.
+func TestVerdict_ManifestReplaced_DoesNotCount(t *testing.T) {
+	for name, inject := range map[string]func(*world){
+		"a manifest was altered and sealed anew": func(w *world) {
+			reseal(w, manifestObject(newBackup), func(m *snapshot.Manifest) { m.HashKV.Hash++ })
+		},
+		"a backup took another one's place": func(w *world) { w.backupOf(newBackup, 35, database(oldBackup)) },
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := provenWorld(t)
-			c.inject(w)
-			if c.want != nil {
-				for _, req := range nothingLeft {
-					w.wantWithin(w.verify(req), c.want...)
-				}
-				return
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, onMemory())
+			w.proves()
+			proved := func() bool {
+				m, err := snapshot.ReadManifest(t.Context(), w.repo, worldTimeline, newBackup)
+				w.must(err)
+				all, err := verdict.ReadAll(t.Context(), w.repo)
+				w.must(err)
+				_, ok := all.Best(m)
+				return ok
 			}
-			for _, req := range nothingLeft {
+			require.True(t, proved())
+			inject(w)
+			require.False(t, proved())
+			w.proves()
+			require.True(t, proved())
+		})
+	}
+}
+
+// A repository of which nothing is left, or no backup, never passes.
+func TestNothingLeft(t *testing.T) {
+	for name, inject := range map[string]func(*world){
+		"all objects of the timeline": (*world).lose,
+		"the backups":                 func(w *world) { w.erase(oldBackup); w.erase(newBackup) },
+		"the manifests":               func(w *world) { w.remove(manifestObject(oldBackup)); w.remove(manifestObject(newBackup)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, onMemory())
+			w.proves()
+			inject(w)
+			for _, req := range []Request{
+				{Backup: All}, {Backup: Latest}, {Backup: All, Timeline: worldTimeline.String()}, {Backup: Latest, Timeline: worldTimeline.String()},
+			} {
 				if r, err := Repository(t.Context(), w.repo, req); !errors.Is(err, snapshot.ErrNoBackup) {
 					t.Errorf("%+v: %+v, %v", req, r, err)
 				}
 			}
 		})
-	}
-}
-
-// nothingLeft are requests that have to find out that nothing is left.
-var nothingLeft = []Request{
-	{Backup: All}, {Backup: Latest}, {Backup: All, Timeline: worldTimeline.String()}, {Backup: Latest, Timeline: worldTimeline.String()},
-}
-
-// Where the newest backup is gone with all others of its timeline, the newest one of
-// an older timeline does not pass in its place; nor does that of a newer timeline
-// fail for what an older one has lost.
-func TestNewestTimelineGone(t *testing.T) {
-	lose := func(w *world) {
-		w.removeAll("timelines/" + worldTimeline.String())
-		w.removeAll(worldTimeline.String())
-	}
-	t.Run("the newer one", func(t *testing.T) {
-		w := newWorld(t, onMemory())
-		w.move(oldBackup)
-		w.proves()
-		lose(w)
-		for _, req := range []Request{{Backup: Latest}, {Backup: All}} {
-			w.wantWithin(w.verify(req), "missing full/"+newBackup)
-		}
-	})
-	t.Run("the older one", func(t *testing.T) {
-		w := newWorld(t, onMemory())
-		w.move(newBackup)
-		w.proves()
-		lose(w)
-		wantKinds(t, w.verify(Request{Backup: Latest}))
-	})
-	t.Run("it was pruned", func(t *testing.T) {
-		w := newWorld(t, onMemory())
-		w.move(oldBackup)
-		w.proves()
-		w.must(w.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: worldTimeline, Backup: newBackup}))
-		lose(w)
-		wantKinds(t, w.verify(Request{Backup: Latest}))
-	})
-}
-
-// wantWithin wants these among the findings: the log has its own.
-func (w *world) wantWithin(r *report.Report, want ...string) {
-	w.Helper()
-	got := kinds(r)
-	for _, one := range want {
-		if !slices.Contains(got, one) {
-			w.Errorf("%q is not among %q", one, got)
-		}
 	}
 }
 
@@ -234,49 +158,15 @@ func (w *world) removeAll(prefix string) {
 	}
 }
 
-// A backup that was finished and proved while a run begins is not missing.
-func TestProvedMeanwhile(t *testing.T) {
+// A verdict names the manifests of the backups that were read, whatever else is damaged.
+func TestVerdict_Backups_AreThoseThatWereRead(t *testing.T) {
 	w := newWorld(t, onMemory())
-	manifest := w.get(manifestObject(newBackup))
-	w.remove(manifestObject(newBackup))
-	// The manifest comes, and the verdict on it, between the two things that a run
-	// reads first.
-	s := &between{Sink: w.sink}
-	s.do = func() {
-		w.put(manifestObject(newBackup), manifest)
-		wantKinds(t, w.proves())
-	}
-	repo, err := repository.Open(t.Context(), s)
+	w.flip(l0(41), 2060)
+	w.flip(manifestObject(oldBackup), 300)
+	all := verdict.FromReport(w.verify(Request{}))
+	require.Len(t, all, 1)
+	require.Equal(t, newBackup, all[0].Backup)
+	m, err := snapshot.ReadManifest(t.Context(), w.repo, worldTimeline, newBackup)
 	w.must(err)
-	wantKinds(t, (&world{T: t, sink: s, repo: repo}).verify(Request{}))
-	if s.do != nil {
-		t.Fatal("nothing happened meanwhile")
-	}
-}
-
-// Where the verdicts cannot be read nothing is bound: it could be what took the
-// place of something that they proved.
-func TestVerdictsUnread(t *testing.T) {
-	w := provenWorld(t)
-	faulty := sinktest.NewFaulty(w.sink, sinktest.Fail(sinktest.Open, 1, sinks.ErrDenied).Of("verdicts/"))
-	repo, err := repository.Open(t.Context(), faulty)
-	w.must(err)
-	r := (&world{T: t, sink: faulty, repo: repo}).verify(Request{})
-	faulty.AllFired(t)
-	if r.Status() != report.Unchecked || len(bound(r)) > 0 {
-		t.Errorf("%s, and %+v is bound", r.Status(), bound(r))
-	}
-}
-
-// A verdict binds the segments that were read: of the newest backup those of the log
-// after it, of everything all of them.
-func TestVerdictBindsWhatWasRead(t *testing.T) {
-	w := newWorld(t, onMemory())
-	for backup, want := range map[string]struct{ first, objects int }{All: {1, 6}, Latest: {31, 2}} {
-		all := bound(w.verify(Request{Backup: backup}))
-		log := all[len(all)-1].Log
-		if len(log) != 1 || log[0].First != uint64(want.first) || log[0].Last != 50 || log[0].Objects != want.objects || log[0].After != w.chainAt(50).String() {
-			t.Errorf("%s: %+v, want %+v", backup, log, want)
-		}
-	}
+	require.Equal(t, m.Stored.SHA256, all[0].Manifest)
 }

@@ -67,62 +67,6 @@ func wantNote(t *testing.T, r *report.Report, want string) {
 	}
 }
 
-// A backup that was proved and is pruned is not missing, however far that has come:
-// the record of it is written first.
-func TestPruned(t *testing.T) {
-	w := provenWorld(t)
-	p := repository.Pruned{Timeline: worldTimeline, Backup: oldBackup, Reason: "older than 30 days", Created: worldStart}
-	for range 2 { // again, after an interruption
-		w.must(w.repo.RecordPruned(t.Context(), p))
-	}
-	wantKinds(t, w.verify(Request{}))
-	w.remove(manifestObject(oldBackup))
-	r := w.verify(Request{})
-	wantKinds(t, r)
-	wantNote(t, r, oldBackup+" was pruned, and its object is still there")
-	w.remove(snapshotObject(oldBackup))
-	r = w.verify(Request{})
-	wantKinds(t, r)
-	if len(r.Notes) > 0 {
-		t.Errorf("notes: %q", r.Notes)
-	}
-	// The records themselves are looked at.
-	name := repository.PrunedName(worldTimeline, oldBackup)
-	w.flip(name, 150)
-	wantKinds(t, w.verify(Request{}), "mark "+name)
-	w.flip(name, 150)
-	moved := repository.PrunedName(worldTimeline, newBackup)
-	w.put(moved, w.get(name))
-	wantKinds(t, w.verify(Request{}), "mark "+moved)
-}
-
-// A record that is not whole, or is another backup's, lets none go.
-func TestPrunedByAlteredRecord(t *testing.T) {
-	name := repository.PrunedName(worldTimeline, newBackup)
-	w := provenWorld(t)
-	w.must(w.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: worldTimeline, Backup: newBackup}))
-	whole := w.get(name)
-	w.remove(manifestObject(newBackup))
-	wantKinds(t, w.verify(Request{Backup: Latest}))
-	for _, record := range [][]byte{nil, []byte(strings.ReplaceAll(string(whole), newBackup, oldBackup))} {
-		w.put(name, record)
-		w.wantWithin(w.verify(Request{Backup: Latest}), "missing full/"+newBackup)
-	}
-	w.removeAll(worldTimeline.String() + "/full/")
-	for _, req := range nothingLeft {
-		w.wantWithin(w.verify(req), "missing full/"+newBackup)
-	}
-}
-
-// One that was deleted without a record is noted while newer ones are there.
-func TestDeletedWithoutRecord(t *testing.T) {
-	w := provenWorld(t)
-	w.erase(oldBackup)
-	r := w.verify(Request{})
-	wantKinds(t, r)
-	wantNote(t, r, "1 backup is gone that had been verified")
-}
-
 // Who asks for the newest backup hears of a newer one that was not completed, and
 // not of older ones.
 func TestNewerIncompleteNoted(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
@@ -36,19 +35,13 @@ type clusterHistory struct {
 	Parent   *repository.Branch // where its timeline begins, if it branched off
 	Backups  []recordedBackup   // from the oldest state to the newest
 	Entries  []raftlog.Entry
-	Stamps   []recordedStamp
+	Marks    []raftlog.Mark
 }
 
 // recordedBackup is a database with the manifest that was written when it was taken.
 type recordedBackup struct {
 	Manifest snapshot.Manifest
 	Database []byte
-}
-
-// recordedStamp is the hash that a live member served at an index.
-type recordedStamp struct {
-	Mark  raftlog.Mark
-	Stamp segment.CheckpointHash
 }
 
 // recorder takes backups of a cluster, and at the end its log.
@@ -91,12 +84,12 @@ func (r *recorder) take(t testing.TB, config client.Config) (*snapshot.Manifest,
 	}
 	defer shut(t, client)
 	result, err := snapshot.Take(t.Context(), snapshot.Request{
-		Client: client, Sinks: []sinks.Sink{r.repo.Sink()}, Tool: tool, HashKV: true, Timeline: r.history.Timeline,
+		Client: client, Sink: r.repo.Sink(), Tool: tool, HashKV: true, Timeline: r.history.Timeline,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return result.Outcomes[0].Manifest, result.Outcomes[0].Err
+	return result.Manifest, nil
 }
 
 func (r *recorder) keep(t testing.TB, m *snapshot.Manifest) {
@@ -110,20 +103,17 @@ func (r *recorder) keep(t testing.TB, m *snapshot.Manifest) {
 	r.history.Backups = append(r.history.Backups, recordedBackup{Manifest: *m, Database: database})
 }
 
-// stamp asks the first member for its hash. Nothing may be written meanwhile.
-func (r *recorder) stamp(t testing.TB) {
+// mark observes the first member, as an archiver does. Nothing may be written meanwhile.
+func (r *recorder) mark(t testing.TB) {
 	t.Helper()
 	client := r.cluster.Client(t, 0)
 	endpoint := r.cluster.Member(0).ClientURL
 	_, err := client.Get(t.Context(), "/") // the member has applied all
 	must(t, err)
-	hash, err := client.HashKV(t.Context(), endpoint, 0)
-	must(t, err)
 	status, err := client.Status(t.Context(), endpoint)
 	must(t, err)
-	r.history.Stamps = append(r.history.Stamps, recordedStamp{
-		Mark:  raftlog.Mark{Index: status.RaftAppliedIndex, Term: status.RaftTerm, Time: time.Now(), Member: status.Header.MemberId, Revision: status.Header.Revision},
-		Stamp: segment.CheckpointHash{Hash: hash.Hash, HashRevision: hash.HashRevision, CompactedRevision: hash.CompactRevision},
+	r.history.Marks = append(r.history.Marks, raftlog.Mark{
+		Index: status.RaftAppliedIndex, Term: status.RaftTerm, Time: time.Now(), Member: status.Header.MemberId, Revision: status.Header.Revision,
 	})
 }
 
@@ -236,8 +226,8 @@ func (h *clusterHistory) fill(t testing.TB, r *recorded, repo *repository.Reposi
 		r.storeRaw(t, &m, b.Database)
 	}
 	r.writeLog(t, h.Entries, l.cut)
-	for _, s := range h.Stamps {
-		must(t, segment.WriteMark(t.Context(), repo, h.Timeline, s.Mark, &s.Stamp))
+	for _, m := range h.Marks {
+		must(t, segment.WriteMark(t.Context(), repo, h.Timeline, m))
 	}
 	if l.merged > 0 {
 		r.merge(t, h.Entries, l)

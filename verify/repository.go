@@ -22,12 +22,8 @@ type examination struct {
 	repo    *repository.Repository
 	catalog *snapshot.Catalog
 	*selection
-	scratch *walreplay.ScratchFolder // nil until it is needed
-	// verdicts are those that earlier runs wrote; unread is why they could not be
-	// read.
-	verdicts verdict.List
-	unread   error
-	pruned   map[backupID]bool // nil until it is needed
+	scratch  *walreplay.ScratchFolder // nil until it is needed
+	verdicts verdict.List             // that earlier runs wrote; empty until checkVerdicts
 	// opened and sealed are encrypted objects that were read, with and without an
 	// identity that opens them.
 	opened, sealed atomic.Int64
@@ -47,7 +43,7 @@ func Repository(ctx context.Context, repo *repository.Repository, req Request) (
 		return nil, err
 	}
 	// A step files what it could not do: its error is the end of ctx.
-	for _, step := range []func(context.Context) error{e.checkMarker, e.checkTimelines, e.checkHistories, e.checkVerdicts, e.checkRest} {
+	for _, step := range []func(context.Context) error{e.checkMarker, e.checkTimelines, e.checkHistories, e.checkVerdicts} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, e.clear())
 		}
@@ -55,46 +51,35 @@ func Repository(ctx context.Context, repo *repository.Repository, req Request) (
 	if err := e.failed(ctx, "scratch", e.clear()); err != nil {
 		return nil, err
 	}
+	e.noteIncomplete()
 	e.noteIdentities()
 	e.noteNextSteps()
 	return e.finish(), nil
 }
 
-// open finds out what there is, and what of it is looked at. Verdicts are read
-// first: a backup that they prove is in the catalog then, unless it was pruned.
+// open finds out what there is, and what of it is checked. A repository without a backup
+// is refused: nothing can be restored from it, whatever else is there.
 func (e *examination) open(ctx context.Context) (err error) {
-	if err := e.readVerdicts(ctx); err != nil {
+	archives := walreplay.NewArchives(e.repo)
+	if e.selection, e.catalog, err = choose(ctx, e.repo, archives, e.Request); err != nil {
 		return err
 	}
-	if e.selection, e.catalog, err = choose(ctx, e.repo, e.Request); err != nil {
+	compared := e.timelines
+	if e.Timeline == "" && e.Backup == Latest {
+		compared = nil // all: one that was emptied is not the latest any more
+	}
+	if err := archives.CheckReached(ctx, e.catalog, compared...); err != nil {
 		return err
 	}
-	if err := e.Freshness.Check(ctx, walreplay.NewArchives(e.repo), e.catalog, e.timelines...); err != nil {
-		return err
-	}
-	return e.refuseNothing(ctx)
-}
-
-// refuseNothing refuses a repository without a backup: nothing can be restored
-// from it, whatever else is there. Where verdicts know better it is looked at, and
-// its backups are missing.
-func (e *examination) refuseNothing(ctx context.Context) error {
 	if len(e.backups)+len(e.damaged) > 0 {
 		return nil
-	}
-	if e.unread != nil {
-		return e.unread
-	}
-	missing, err := e.missesAll(ctx)
-	if err != nil || missing {
-		return err
 	}
 	if e.Timeline != "" {
 		if _, err := e.catalog.Find(Latest, e.Timeline); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the repository has no backup: make one with 'requorum backup'", snapshot.ErrNoBackup)
+	return e.catalog.None()
 }
 
 // noteIdentities says that what was given to decrypt with opened nothing: on the
@@ -103,9 +88,9 @@ func (e *examination) noteIdentities() {
 	switch sealed := e.sealed.Load(); {
 	case len(e.Identities) == 0 || e.opened.Load() > 0:
 	case sealed > 0:
-		e.note("the identity or passphrase that was given opened none of %s read: only the stored bytes were compared. Give one of a recipient that 'requorum show' names", report.Counted(int(sealed), "encrypted object that was", "encrypted objects that were"))
+		e.note("the identity that was given opened none of %s read: only the stored bytes were compared. Give one of a recipient that 'requorum show' names", report.Counted(int(sealed), "encrypted object that was", "encrypted objects that were"))
 	default:
-		e.note("an identity or passphrase was given, and nothing that was read is encrypted")
+		e.note("an identity was given, and nothing that was read is encrypted")
 	}
 }
 
@@ -164,18 +149,62 @@ func (e *examination) checkDescriptor(ctx context.Context, c *report.Check, id r
 	}
 }
 
-// checkRest accounts for what belongs to no backup and no log: only when
-// everything is looked at, but for backups that were begun after the newest one.
-func (e *examination) checkRest(ctx context.Context) error {
-	if !e.all {
-		return e.noteIncomplete(ctx)
+// checkEnding reads all marks that end a timeline, those as well that count for
+// nothing any more. They are numbered, and none is ever deleted: behind one that is
+// gone nobody would look, and a timeline that ended would pass for living.
+func (e *examination) checkEnding(ctx context.Context, c *report.Check, id repository.TimelineID) {
+	names, err := e.repo.SupersededNames(ctx, id)
+	if err != nil {
+		unchecked(c, err)
+		return
 	}
-	for _, step := range []func(context.Context) error{e.noteIncomplete, e.checkDocuments, e.nameUnknown} {
-		if err := step(ctx); err != nil {
-			return err
+	for n := 1; ; n++ {
+		name := repository.SupersededName(id, n)
+		_, err := e.repo.ReadSuperseded(ctx, name)
+		switch {
+		case errors.Is(err, sinks.ErrNotFound) && n > len(names):
+			return
+		case errors.Is(err, sinks.ErrNotFound):
+			found(c, report.Finding{Kind: report.KindMark, Object: name, Text: fmt.Sprintf("%s in %s is gone, and later marks that end the timeline are there", name, e.repo)})
+			return
+		case errors.Is(err, repository.ErrForeign): // it does not exist
+		case errors.Is(err, repository.ErrAltered):
+			found(c, report.Finding{Kind: report.KindMark, Object: name, Text: err.Error()})
+		case err != nil:
+			unchecked(c, err)
+			return
 		}
 	}
+}
+
+// checkVerdicts checks what earlier runs wrote.
+func (e *examination) checkVerdicts(ctx context.Context) (err error) {
+	if e.verdicts, err = verdict.ReadAll(ctx, e.repo); err != nil {
+		return e.failed(ctx, verdict.CheckObject, err)
+	}
+	for _, n := range e.verdicts.Notes {
+		e.note("%s", n)
+	}
+	if len(e.verdicts.Entries)+len(e.verdicts.Findings) > 0 {
+		e.add(e.verdicts.Check())
+	}
 	return nil
+}
+
+// noteIncomplete notes backups without a manifest: of all, or of those that would be
+// newer than the newest one, by the times in their IDs.
+func (e *examination) noteIncomplete() {
+	for _, full := range e.catalog.Incomplete {
+		older := func(m *snapshot.Manifest) bool { return full.Timeline == m.Timeline && full.ID > m.ID }
+		if !e.all && (e.Backup != Latest || !slices.ContainsFunc(e.backups, older)) {
+			continue
+		}
+		var bytes int64
+		for _, o := range full.Objects {
+			bytes += o.Size
+		}
+		e.note("%s has no manifest (%d bytes): it was pruned a short while ago, was interrupted, or is being taken now", fullName(full.Timeline, full.ID), bytes)
+	}
 }
 
 // noteNextSteps says what to do about damage: what can still be relied on in each
@@ -216,7 +245,7 @@ func (e *examination) stillProved(t repository.TimelineID) string {
 		if status == report.Passed {
 			return fmt.Sprintf("backup %s, which passed this run up to the level %s,", m.ID, e.Level)
 		}
-		if w, ok := e.verdicts.Best(m); ok && e.unread == nil {
+		if w, ok := e.verdicts.Best(m); ok {
 			return fmt.Sprintf("backup %s, which the verdict of %s proved up to the level %s,", m.ID, w.Verdict.Finished.Format("2006-01-02"), w.Verdict.Reached)
 		}
 	}
@@ -258,7 +287,7 @@ type logPart struct {
 
 // choose finds what was asked for. Nothing that matches is snapshot.ErrNoBackup,
 // and more than one history snapshot.ErrAmbiguous.
-func choose(ctx context.Context, repo *repository.Repository, r Request) (*selection, *snapshot.Catalog, error) {
+func choose(ctx context.Context, repo *repository.Repository, archives *walreplay.Archives, r Request) (*selection, *snapshot.Catalog, error) {
 	if r.Backup == All {
 		c, err := snapshot.ReadCatalog(ctx, repo)
 		if err != nil {
@@ -267,7 +296,7 @@ func choose(ctx context.Context, repo *repository.Repository, r Request) (*selec
 		s, err := chooseAll(ctx, repo, c, r.Timeline)
 		return s, c, err
 	}
-	m, c, err := walreplay.NewArchives(repo).Find(ctx, r.Backup, r.Timeline)
+	m, c, err := archives.Find(ctx, r.Backup, r.Timeline)
 	var damaged *snapshot.DamagedManifestError
 	switch {
 	case errors.As(err, &damaged):
@@ -276,9 +305,6 @@ func choose(ctx context.Context, repo *repository.Repository, r Request) (*selec
 			s.logs = []logPart{{damaged.Timeline, 0}}
 		}
 		return s, c, nil
-	case r.Backup == Latest && errors.Is(err, snapshot.ErrNoBackup): // verdicts may know of some: see refuseNothing
-		s, err := chooseAll(ctx, repo, c, r.Timeline)
-		return s, c, err
 	case err != nil:
 		return nil, nil, err
 	}
@@ -317,14 +343,6 @@ func chooseAll(ctx context.Context, repo *repository.Repository, c *snapshot.Cat
 		if slices.Contains(s.timelines, d.Timeline) && !errors.Is(d.Err, repository.ErrForeign) {
 			s.damaged = append(s.damaged, d)
 		}
-	}
-	if timeline != "" && len(s.timelines) == 0 { // all of it is gone, or it never was
-		id, err := repository.ParseTimelineID(timeline)
-		if err != nil {
-			_, err = c.Find(Latest, timeline)
-			return nil, err
-		}
-		s.timelines = append(s.timelines, id)
 	}
 	return s, nil
 }

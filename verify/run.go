@@ -208,8 +208,6 @@ type Request struct {
 	ScratchDir string
 	// Engine replays logs; walreplay.DefaultEngine where empty.
 	Engine walreplay.ReplayEngine
-	// Freshness refuses a repository that holds less than before; may be nil.
-	Freshness *walreplay.Freshness
 
 	Tool string // such as "requorum 1.2.3"
 	// Progress may be nil. It is called by one goroutine at a time.

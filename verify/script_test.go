@@ -28,7 +28,7 @@ const (
 
 // scripted records three members that do something of everything etcd does: keys
 // with a long history, transactions, deletions, leases, users and roles, a
-// compaction and an alarm. With three backups, and a checkpoint hash on the way.
+// compaction and an alarm. With three backups, and a mark on the way.
 func scripted(t testing.TB) *clusterHistory {
 	t.Helper()
 	// A leader that changed under load would refuse a request.
@@ -46,7 +46,7 @@ func scripted(t testing.TB) *clusterHistory {
 	s.put(scriptShort, scriptFirst)
 	s.delete("/app/007")
 	r.backup(t)
-	r.stamp(t)
+	r.mark(t)
 	s.put(scriptShort, scriptSecond)
 	s.keys(2, 25)
 	s.put(scriptKey, scriptValue)

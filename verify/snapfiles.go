@@ -4,25 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"go.etcd.io/etcd/server/v3/etcdserver/api/snap/snappb"
-	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
-
-// largestSnap is more than a .snap file has, which without etcd 2's keys is little
-// more than the members: it is read into memory.
-const largestSnap = 256 << 20
 
 // checkSnaps looks at the files that say where the log may begin (*.snap). They
 // are read by hand: etcd's own reader renames those that it finds broken. log is
@@ -50,13 +42,12 @@ func (d *dataDir) checkSnaps(ctx context.Context, log *walfile.Summary) error {
 // being written at a crash: etcd goes on with the one before.
 func (d *dataDir) checkSnap(c *report.Check, path string, log *walfile.Summary) {
 	name := strings.TrimSuffix(filepath.Base(path), ".snap")
-	data, err := safedir.ReadFile(path, largestSnap)
+	size, fault, err := walreplay.CheckSnapFile(path)
 	if err != nil {
 		unchecked(c, err)
 		return
 	}
-	c.Bytes += int64(len(data))
-	fault := snapFault(name, data)
+	c.Bytes += size
 	var term, index uint64
 	_, scanned := fmt.Sscanf(name, "%016x-%016x", &term, &index)
 	switch {
@@ -69,33 +60,6 @@ func (d *dataDir) checkSnap(c *report.Check, path string, log *walfile.Summary) 
 	}
 }
 
-// castagnoli is the table of etcd's CRC.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// snapFault says what is wrong with a .snap file; nothing where it is as etcd
-// wrote it.
-func snapFault(name string, data []byte) string {
-	var outer snappb.Snapshot
-	var inner raftpb.Snapshot
-	if err := proto.Unmarshal(data, &outer); err != nil {
-		return fmt.Sprintf("it cannot be decoded: %v", err)
-	}
-	if len(outer.GetData()) == 0 || outer.GetCrc() == 0 {
-		return "there is nothing in it"
-	}
-	if got := crc32.Checksum(outer.GetData(), castagnoli); got != outer.GetCrc() {
-		return fmt.Sprintf("the CRC of its bytes is %08x, and %08x is in it", got, outer.GetCrc())
-	}
-	if err := proto.Unmarshal(outer.GetData(), &inner); err != nil {
-		return fmt.Sprintf("the snapshot in it cannot be decoded: %v", err)
-	}
-	m := inner.GetMetadata()
-	if want := fmt.Sprintf("%016x-%016x", m.GetTerm(), m.GetIndex()); want != name {
-		return fmt.Sprintf("it is of term %d, index %d, which makes its name %s.snap: it was moved or copied here", m.GetTerm(), m.GetIndex(), want)
-	}
-	return ""
-}
-
 // checkReceived looks at the databases that a leader sent (*.snap.db) and that
 // etcd has not taken for its own yet.
 func (d *dataDir) checkReceived(ctx context.Context) error {
@@ -105,7 +69,7 @@ func (d *dataDir) checkReceived(ctx context.Context) error {
 	}
 	for _, name := range names {
 		path := filepath.Join(filepath.Dir(d.db), name)
-		if _, err := d.checkStructure(ctx, path, path, nil); err != nil {
+		if _, err := d.checkFile(ctx, path); err != nil {
 			return err
 		}
 	}
@@ -139,7 +103,7 @@ func (d *dataDir) compareSnaps(ctx context.Context, c *report.Check, log *walfil
 			newest = m
 		}
 	}
-	facts, ok := d.facts(ctx)
+	facts, ok := d.databaseFacts(ctx)
 	if newest.Index == 0 || !ok {
 		return
 	}
@@ -160,8 +124,8 @@ func (d *dataDir) compareSnaps(ctx context.Context, c *report.Check, log *walfil
 			"Where the cluster has a quorum, remove this member and add it anew; else 'requorum restore --from-data-dir' builds a cluster from this database and the log, as far as the level replay passes", newest.Term, newest.Index, newest.Index, filepath.Base(received))})
 }
 
-// facts are those of the member's database, where they can be read.
-func (d *dataDir) facts(ctx context.Context) (snapshot.Facts, bool) {
+// databaseFacts are those of the member's database, where they can be read.
+func (d *dataDir) databaseFacts(ctx context.Context) (snapshot.Facts, bool) {
 	image, err := snapshot.OpenFile(d.db)
 	if err != nil {
 		return snapshot.Facts{}, false // the structure level reports it

@@ -51,8 +51,14 @@ func TestDatabaseBehindItsSnapshot(t *testing.T) {
 	crc := crc32.Checksum(inner, crc32.MakeTable(crc32.Castagnoli))
 	outer, _ := proto.Marshal(&snappb.Snapshot{Crc: &crc, Data: inner})
 	write(t, unknown, outer)
+	leaders := filepath.Join(folder, "00000000000fffff.snap.db") // arrives before the log has its record
+	write(t, leaders, whole)
 	if r := m.verify(report.Structure); len(r.Findings()) > 0 || r.Status() != report.Passed {
 		t.Errorf("a healthy member: %+v", r.Checks)
+	}
+	require.NoError(t, os.Remove(leaders))
+	if f := m.verify(report.Structure).Findings(); len(f) != 1 || f[0].Kind != report.KindLogCut {
+		t.Errorf("a raft snapshot of the member's own that its log does not reach: %+v", f)
 	}
 	require.NoError(t, os.Remove(unknown))
 
@@ -80,7 +86,7 @@ func TestLogOfAnotherCluster(t *testing.T) {
 	require.NoError(t, os.CopyFS(wal, os.DirFS(filepath.Join(other.dir, "member", "wal"))))
 	r := m.verify(report.Drill)
 	f := r.Findings()
-	if len(f) != 1 || f[0].Kind != report.KindMembership || f[0].Object != wal || !strings.Contains(f[0].Text, "another cluster") {
+	if len(f) != 1 || f[0].Kind != report.KindMixed || f[0].Object != m.dir || !strings.Contains(f[0].Text, "does not know as a member") {
 		t.Errorf("%+v", r.Checks)
 	}
 	if got := statuses(r); !strings.HasSuffix(got, "structure damaged, replay unchecked, drill unchecked") {
@@ -94,8 +100,9 @@ func TestNoDataDirectory(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700))
 	file := filepath.Join(dir, "file")
 	write(t, file, bytes.Repeat([]byte("x"), 10))
-	for _, path := range []string{filepath.Join(dir, "none"), filepath.Join(dir, "member"), t.TempDir(), file} {
-		if r, err := verify.DataDir(t.Context(), path, "", verify.Request{}); err == nil || !strings.Contains(err.Error(), "want the folder that holds member/") {
+	const other = "want the folder that holds member/"
+	for path, want := range map[string]string{filepath.Join(dir, "none"): other, filepath.Join(dir, "member"): "name " + dir, t.TempDir(): other, file: other} {
+		if r, err := verify.DataDir(t.Context(), path, "", verify.Request{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v", path, r, err)
 		}
 	}

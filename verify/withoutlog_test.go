@@ -24,11 +24,6 @@ func TestReplayWithoutALog(t *testing.T) {
 		{"a gap", func(l *logged) {
 			l.must(segment.WriteGap(l.Context(), l.repo, segment.GapRecord{Timeline: l.id, First: 1, Last: 5, Reason: "purged"}))
 		}, false},
-		{"one that a verdict saw", func(l *logged) {
-			v := []verdict.Verdict{{Level: report.Checksum, Subject: verdict.Subject{Timeline: l.id, Status: report.Passed, Reached: report.Checksum, Log: []report.Range{{First: 1, Last: 2, Objects: 1}}}}}
-			_, err := verdict.Write(l.Context(), l.repo, v)
-			l.must(err)
-		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -59,7 +59,6 @@ func newWorld(t *testing.T, s sinks.Sink, recipients ...age.Recipient) *world {
 	for _, index := range []uint64{35, 50} {
 		w.mark(index, termOf(index), time.Duration(index)*time.Minute)
 	}
-	w.must(repo.WriteClaim(t.Context(), repository.Claim{Job: "merge", Slot: "20260102T010000Z", Attempt: 1, Holder: "m1", Created: worldStart}))
 	return w
 }
 
@@ -153,13 +152,14 @@ func (w *world) encode(history string, origin, first, last uint64, level int) (s
 func (w *world) segment(history string, origin, first, last uint64, level int) {
 	w.Helper()
 	h, data := w.encode(history, origin, first, last, level)
-	w.put(h.Name(), data)
+	w.remove(h.Name())
+	w.must(segment.Put(w.Context(), w.repo, h, data))
 }
 
 func (w *world) mark(index, term uint64, after time.Duration) {
 	w.Helper()
 	m := raftlog.Mark{Index: index, Term: term, Time: worldStart.Add(after), Member: 0xa1}
-	w.must(segment.WriteMark(w.Context(), w.repo, worldTimeline, m, nil))
+	w.must(segment.WriteMark(w.Context(), w.repo, worldTimeline, m))
 }
 
 func (w *world) gap(first, last uint64) {
@@ -242,11 +242,6 @@ func (w *world) verify(req Request) *report.Report {
 	return r
 }
 
-// bound are the checks of which a verdict binds something.
-func bound(r *report.Report) []report.Check {
-	return slices.DeleteFunc(slices.Clone(r.Checks), func(c report.Check) bool { return len(c.Objects)+len(c.Log) == 0 })
-}
-
 // reopen reads the marker anew.
 func (w *world) reopen() {
 	w.Helper()
@@ -306,27 +301,4 @@ func (w *world) encodeIn(id repository.TimelineID, history string, before raftlo
 		segment.Meta{Member: 0xa2, Cut: worldStart}, segment.Options{Tool: "requorum test"})
 	w.must(err)
 	return h, data
-}
-
-// jobs writes what an agent leaves of one slot: the lease, a claim, a failed attempt
-// and a result.
-func (w *world) jobs() {
-	w.Helper()
-	const job, slot = "full", "20260102T010000Z"
-	w.must(w.repo.WriteClaim(w.Context(), repository.Claim{Job: job, Slot: slot, Attempt: 1, Holder: "m1", Process: "a", Created: worldStart}))
-	w.must(w.repo.WriteLease(w.Context(), repository.Lease{Number: 1, Epoch: 1, Holder: "m1", Process: "a", Created: worldStart}))
-	w.must(w.repo.WriteJobFailed(w.Context(), repository.JobResult{Job: job, Slot: slot, Attempt: 1, Holder: "m1", Text: "it went wrong"}))
-	w.must(w.repo.WriteJobResult(w.Context(), repository.JobResult{Job: job, Slot: slot, Attempt: 2, Holder: "m1", OK: true, Text: "done"}))
-}
-
-// What agents leave is whole, and no unknown object.
-func TestJobsAreKnown(t *testing.T) {
-	w := newWorld(t, onMemory())
-	before := w.verify(Request{})
-	w.jobs()
-	after := w.verify(Request{})
-	wantKinds(t, after)
-	if len(after.Notes) != len(before.Notes) {
-		t.Errorf("notes: %q", after.Notes)
-	}
 }

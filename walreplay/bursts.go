@@ -247,7 +247,7 @@ func (w *watch) at(ctx context.Context, index uint64) (*when, error) {
 		now.before, now.after = w.last.before, w.last.after
 	default:
 		var err error
-		if now.before, now.after, err = w.clock.of(ctx, index); err != nil {
+		if now.before, now.after, err = w.clock.marksOf(ctx, index); err != nil {
 			return nil, fmt.Errorf("find out when entry %d was written: %w", index, err)
 		}
 	}

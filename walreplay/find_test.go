@@ -42,7 +42,7 @@ func TestPromise6FindLatestBesideAnArchive(t *testing.T) {
 		{"cut after it, without a mark", func(w *world, branch uint64) { w.archive(1, branch+4, true) }, old},
 		{"quiet, but there", func(w *world, branch uint64) {
 			m := raftlog.Mark{Index: branch, Term: 2, Time: timeOf(branch + 3), Member: 1}
-			require.NoError(w.t, segment.WriteMark(w.t.Context(), w.repo, w.id, m, nil))
+			require.NoError(w.t, segment.WriteMark(w.t.Context(), w.repo, w.id, m))
 		}, old},
 		{"ended by a recovery", func(w *world, branch uint64) {
 			w.archive(1, branch+4, true, branch+4)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -35,7 +34,7 @@ type Base struct {
 // Index is that of the last entry that the image holds.
 func (b *Base) Index() uint64 { return b.Facts.RaftIndex }
 
-func (b *Base) near() *Near {
+func (b *Base) point() *Near {
 	n := &Near{Index: b.Index(), Revision: b.Facts.Revision, Backup: b.Name}
 	if !b.Taken.IsZero() {
 		n.Time = instant(b.Taken)
@@ -53,16 +52,11 @@ type entryLog interface {
 	Entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error]
 	// size is about how many bytes the entries from first to last have.
 	size(first, last uint64) int64
-	// encrypted reports whether any part with entries from first to last is.
-	encrypted(first, last uint64) bool
 	// damageAt is damage that may hide entries from first to last; nil where there is
 	// none.
 	damageAt(first, last uint64) error
 	// chain is the archive's chain value at an index; errNoChain where there is none.
 	chain(ctx context.Context, index uint64) (raftlog.Sum, error)
-	// Heartbeats are the alive marks from first to last, or the newest so many of them
-	// (0: all); of an archive only.
-	Heartbeats(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error]
 }
 
 // History is one history of a cluster: images and the log between and after
@@ -94,24 +88,14 @@ func (h *History) base(id string) (*Base, error) {
 	return nil, fmt.Errorf("%w: %s has no full snapshot %s", snapshot.ErrNoBackup, h.Name, id)
 }
 
-// after is the span of the log that goes on from b, nil where none does. A
-// database without its entry's term (etcd 3.4) shows no log to be its own.
+// after is the span of the log that goes on from b, nil where none does.
 func (h *History) after(b *Base) *segment.Coverage {
-	if b.Index() > 0 && b.Facts.RaftTerm == 0 {
-		return nil
-	}
 	for _, s := range h.log.Coverage() {
 		if s.FirstIndex <= b.Index()+1 && b.Index()+1 <= s.LastIndex {
 			return &s
 		}
 	}
 	return nil
-}
-
-// Encrypted reports whether any part of the log that holds entries from first to
-// last is encrypted.
-func (h *History) Encrypted(first, last uint64) bool {
-	return h.log.encrypted(first, last)
 }
 
 // Reach is the last index that can be replayed to from b.
@@ -142,27 +126,27 @@ func (h *History) newest(pass func(*Base) bool) *Base {
 	return nil
 }
 
-// around are the nearest recoverable points on both sides of a raft index that
+// nearest are the nearest recoverable points on both sides of a raft index that
 // is not recoverable itself.
-func (h *History) around(index uint64) (before, after *Near) {
+func (h *History) nearest(index uint64) (before, after *Near) {
 	var last uint64
 	for _, b := range h.bases {
 		if b.Index() > index {
-			return before, b.near()
+			return before, b.point()
 		}
 		if reach := h.Reach(b); reach >= last && reach < index {
 			last = reach
-			before = h.nearReach(b)
+			before = h.reachPoint(b)
 		}
 	}
 	return before, nil
 }
 
-// nearReach is the end of what can be replayed from b.
-func (h *History) nearReach(b *Base) *Near {
+// reachPoint is the end of what can be replayed from b.
+func (h *History) reachPoint(b *Base) *Near {
 	s := h.after(b)
 	if s == nil {
-		return b.near()
+		return b.point()
 	}
 	n := &Near{Index: s.LastIndex, Revision: max(s.LastRevision, b.Facts.Revision), AtLeast: true}
 	if !s.LastMark.IsZero() {
@@ -192,10 +176,7 @@ func historyOf(repo *repository.Repository, c *snapshot.Catalog, log *segment.Lo
 		if m.Timeline != t {
 			continue
 		}
-		b := &Base{Name: "backup " + m.ID, ID: m.ID, Image: snapshot.OpenStored(repo, m, identities...), Facts: m.Facts, Manifest: m}
-		if b.Taken = m.Started; m.Synthetic() { // the cluster may have been further when that was made
-			b.Taken = m.Synthesis.Observed
-		}
+		b := &Base{Name: "backup " + m.ID, ID: m.ID, Image: snapshot.OpenStored(repo, m, identities...), Facts: m.Facts, Manifest: m, Taken: m.Started}
 		h.bases = append(h.bases, b)
 	}
 	a := &archived{Log: log, bases: h.bases}
@@ -233,71 +214,35 @@ func (a *archived) size(first, last uint64) int64 {
 	return sum
 }
 
-func (a *archived) encrypted(first, last uint64) bool {
-	return slices.ContainsFunc(a.Headers(), func(s segment.Header) bool {
-		return s.FirstIndex <= last && first <= s.LastIndex && s.Object.Encrypted()
-	})
-}
-
 // damageAt is the damage that may hide entries of a range; nil where there is
 // none.
 func (a *archived) damageAt(first, last uint64) error {
-	damaged := a.Damaged()
-	for _, d := range damaged {
-		n, err := repository.ParseSegmentName(d.Name)
-		if err != nil {
-			continue
+	for _, d := range a.Damaged() {
+		// What is behind a full snapshot does not need it.
+		needless := slices.ContainsFunc(a.bases, func(b *Base) bool { return first <= b.Index() && b.Index() <= d.First })
+		if d.MayHold(first, last) && !needless {
+			return d.Err
 		}
-		if n.Level == 0 {
-			n.Last = a.lastOf(n, damaged)
-		}
-		if n.First > last || n.Last < first {
-			continue
-		}
-		if slices.ContainsFunc(a.bases, func(b *Base) bool { return first <= b.Index() && b.Index() <= n.First }) {
-			continue // what is behind it does not need it
-		}
-		return d.Err
 	}
 	return nil
 }
 
-// lastOf is up to where a segment of level 0 can reach: its name does not show it,
-// but the next one begins behind it, or nobody knows.
-func (a *archived) lastOf(n repository.SegmentName, damaged []segment.Damage) uint64 {
-	last := uint64(math.MaxUint64)
-	next := func(o repository.SegmentName) {
-		if o.Level == 0 && o.First > n.First {
-			last = min(last, o.First-1)
-		}
-	}
-	for _, h := range a.Headers() {
-		next(repository.SegmentName{Level: h.Level, First: h.FirstIndex})
-	}
-	for _, d := range damaged {
-		if o, err := repository.ParseSegmentName(d.Name); err == nil {
-			next(o)
-		}
-	}
-	return last
-}
-
-// around counts the full snapshots as well: the cluster had not gone beyond one's
+// marksAt counts the full snapshots as well: the cluster had not gone beyond one's
 // index before it was begun, and had reached it when it was finished.
-func (a *archived) around(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
+func (a *archived) marksAt(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
 	before, after, err = a.At(ctx, t)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, b := range a.bases {
-		done, began := b.around(t)
+		done, began := b.marksAt(t)
 		before, after = further(before, done), nearer(after, began)
 	}
 	return before, after, nil
 }
 
-// around is what a stored backup shows as a clock does.
-func (b *Base) around(t time.Time) (before, after *raftlog.Mark) {
+// marksAt is what a stored backup shows as a clock does.
+func (b *Base) marksAt(t time.Time) (before, after *raftlog.Mark) {
 	if done := b.Manifest.Finished; !done.After(t) {
 		before = &raftlog.Mark{Index: b.Index(), Time: done}
 	}
@@ -307,8 +252,8 @@ func (b *Base) around(t time.Time) (before, after *raftlog.Mark) {
 	return before, after
 }
 
-// of looks at the marks between the segments around an index.
-func (a *archived) of(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
+// marksOf looks at the marks between the segments around an index.
+func (a *archived) marksOf(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
 	for m, err := range a.MarksAround(ctx, index) {
 		if err != nil {
 			return nil, nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/engine"
 	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -150,14 +151,14 @@ func TestBulkLeavesToEtcd(t *testing.T) {
 	w.archive(1, 22, true)
 	h := w.history()
 	for version, notes := range map[string]int{"3.8.0": 1, "3.7.0": 0} {
-		for _, engine := range []ReplayEngine{BulkEngine, BothEngines} {
-			o := Options{ScratchDir: t.TempDir(), Engine: engine, SourceVersion: version}
+		for _, applier := range []ReplayEngine{BulkEngine, BothEngines} {
+			o := Options{ScratchDir: t.TempDir(), Engine: applier, SourceSettings: engine.SourceSettings{SourceVersion: version}}
 			p, err := h.Resolve(t.Context(), Target{Kind: Latest}, "", o)
 			require.NoError(t, err)
 			r, err := h.Rebuild(t.Context(), p, o)
 			require.NoError(t, err)
 			if facts, _ := r.Facts(t.Context()); facts.RaftIndex != 22 || len(r.Notes) != notes || notes > 0 && !strings.Contains(r.Notes[0], "etcd's applier") {
-				t.Errorf("%s, %s: index %d, notes %q", version, engine, facts.RaftIndex, r.Notes)
+				t.Errorf("%s, %s: index %d, notes %q", version, applier, facts.RaftIndex, r.Notes)
 			}
 			require.NoError(t, r.Close())
 		}

@@ -1,7 +1,6 @@
 package walreplay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +50,7 @@ func (e *JoinError) Error() string {
 // there it may begin right behind it. What does not join is a *JoinError, and
 // damage that hides entries of a part a *snapshot.DamagedError.
 //
-// What archives among the parts say of times, chains and live hashes counts up
+// What archives among the parts say of times and chains counts up
 // to the end of their last part: nothing behind that is known to be the same
 // history. Closing the result closes nothing; the caller keeps the parts'
 // histories open for as long as it uses it, and closes them.
@@ -136,8 +135,6 @@ func (j *joined) checkBase(ctx context.Context, p Part) error {
 		return j.refuse(index, "%s ends there, and the part of %s has the entries %d to %d", j.base.Name, p.owner(), p.First, p.Last)
 	case index == 0:
 		return nil
-	case term == 0:
-		return j.refuse(index, "%s does not record its term: etcd 3.4 wrote it, and a log can be replayed from etcd 3.5 on", j.base.Name)
 	case own && !p.History.Holds(index, index):
 		return nil
 	case !p.History.Holds(index, index):
@@ -229,13 +226,6 @@ func (j *joined) size(first, last uint64) int64 {
 		}
 	}
 	return sum
-}
-
-func (j *joined) encrypted(first, last uint64) bool {
-	return slices.ContainsFunc(j.parts, func(p Part) bool {
-		from, to := max(p.First, first), min(p.Last, last)
-		return from <= to && p.History.Encrypted(from, to)
-	})
 }
 
 // damageAt is none: the parts were found whole when they were joined.
@@ -361,12 +351,12 @@ func (j *joined) logs() []Part {
 	return all
 }
 
-func (c *joinedClock) around(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
+func (c *joinedClock) marksAt(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
 	if c.base != nil {
-		before, after = c.base.around(t)
+		before, after = c.base.marksAt(t)
 	}
 	for _, o := range c.clocks {
-		low, high, err := o.around(ctx, t)
+		low, high, err := o.marksAt(ctx, t)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -375,9 +365,9 @@ func (c *joinedClock) around(ctx context.Context, t time.Time) (before, after *r
 	return before, after, nil
 }
 
-func (c *joinedClock) of(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
+func (c *joinedClock) marksOf(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
 	for _, o := range c.clocks {
-		low, high, err := o.of(ctx, index)
+		low, high, err := o.marksOf(ctx, index)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -401,15 +391,15 @@ func (c *joinedClock) duration(ctx context.Context, first, last uint64) (longest
 	return longest, nil
 }
 
-// around leaves out what was seen behind the part. At a time when the cluster was
+// marksAt leaves out what was seen behind the part. At a time when the cluster was
 // further than that, the last observation in the part is the nearest.
-func (p partClock) around(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
-	before, after, err = p.clock.around(ctx, t)
+func (p partClock) marksAt(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
+	before, after, err = p.clock.marksAt(ctx, t)
 	if err != nil {
 		return nil, nil, err
 	}
 	if before != nil && before.Index > p.until {
-		if before, _, err = p.clock.of(ctx, p.until+1); err != nil {
+		if before, _, err = p.clock.marksOf(ctx, p.until+1); err != nil {
 			return nil, nil, err
 		}
 		if before != nil && before.Time.After(t) {
@@ -420,8 +410,8 @@ func (p partClock) around(ctx context.Context, t time.Time) (before, after *raft
 	return before, p.within(after), nil
 }
 
-func (p partClock) of(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
-	before, after, err = p.clock.of(ctx, min(index, p.until+1))
+func (p partClock) marksOf(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
+	before, after, err = p.clock.marksOf(ctx, min(index, p.until+1))
 	return before, p.within(after), err
 }
 
@@ -444,33 +434,4 @@ func nearer(a, b *raftlog.Mark) *raftlog.Mark {
 		return b
 	}
 	return a
-}
-
-// Heartbeats yields those of all archives among the parts, each up to the end of its
-// last part, by index, then time.
-func (j *joined) Heartbeats(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error] {
-	return func(yield func(segment.Heartbeat, error) bool) {
-		type one struct {
-			mark segment.Heartbeat
-			err  error
-		}
-		var all []one
-		for _, p := range j.logs() {
-			for mark, err := range p.History.log.Heartbeats(ctx, first, min(last, p.Last), newest) {
-				if err != nil && !snapshot.IsDamaged(err) {
-					yield(segment.Heartbeat{}, err) // the last, as of one archive
-					return
-				}
-				all = append(all, one{mark, err}) // of a damaged one too: they come first
-			}
-		}
-		slices.SortStableFunc(all, func(a, b one) int {
-			return cmp.Or(cmp.Compare(a.mark.Index, b.mark.Index), a.mark.Time.Compare(b.mark.Time))
-		})
-		for _, m := range all {
-			if !yield(m.mark, m.err) {
-				return
-			}
-		}
-	}
 }

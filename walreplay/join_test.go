@@ -213,7 +213,7 @@ func TestPromise6JoinRefuses(t *testing.T) {
 			return h
 		}(), at + 1, end}}, "two histories"},
 		{"another's log right after it", base, []Part{{"", w.someones("m1", at+1, end), at + 1, end}}, "nothing shows"},
-		{"no term", termless, []Part{{"", m1, at + 1, end}}, "does not record its term"},
+		{"no term", termless, []Part{{"", m1, at + 1, end}}, "two histories"},
 		{"a hole after the image", base, []Part{{"", m1, at + 2, end}}, "ends there"},
 		{"a part before the image", base, []Part{{"", m1, 1, at - 1}}, "ends there"},
 		{"the term where parts meet", base, []Part{{"", m1, at + 1, mid}, {"", changed(mid, func(e *raftlog.Entry) { e.Term++ }), mid + 1, end}}, "two histories"},
@@ -264,44 +264,6 @@ func TestJoinedClockEndsWithThePart(t *testing.T) {
 	require.ErrorContains(t, err, "has none")
 }
 
-// Promise 7 of the design: the live hashes that archives kept are compared, each
-// up to the end of its part, those of two archives in one order.
-func TestPromise7JoinedStamps(t *testing.T) {
-	t.Parallel()
-	w, early, _, late, end := stamped(t)
-	base := w.bases[0]
-	one, other := w.history(), w.history()
-	m1 := w.someones("m1", 1, end)
-	for _, c := range []struct {
-		name  string
-		parts []Part
-		want  CheckpointHashes
-	}{
-		{"one archive", []Part{{"", one, base.Index() + 1, end}}, CheckpointHashes{Equal: 3, Passed: 1}},
-		{"an archive up to its part's end", []Part{{"", one, base.Index() + 1, late}, {"", m1, late + 1, end}}, CheckpointHashes{Equal: 2, Passed: 1}},
-		{"two archives", []Part{{"", one, base.Index() + 1, early}, {"", other, early + 1, end}}, CheckpointHashes{Equal: 3, Passed: 2}},
-		{"none", []Part{{"", m1, base.Index() + 1, end}}, CheckpointHashes{}},
-	} {
-		h, o := w.joined(base, c.parts...), w.options()
-		o.CheckpointHashes = EveryCheckpointHash
-		p, err := h.Resolve(t.Context(), Target{}, "", o)
-		require.NoError(t, err)
-		r, err := h.Rebuild(t.Context(), p, o)
-		require.NoError(t, err, c.name)
-		r.Close()
-		if r.CheckpointHashes != c.want {
-			t.Errorf("%s: %+v, want %+v", c.name, r.CheckpointHashes, c.want)
-		}
-		last := uint64(0)
-		for m, err := range h.CheckpointHashes(t.Context(), 1, end) {
-			if err != nil || m.Index < last {
-				t.Errorf("%s: mark %+v after %d: %v", c.name, m, last, err)
-			}
-			last = m.Index
-		}
-	}
-}
-
 // endless is a log whose entries are made as they are read.
 type endless struct {
 	*member
@@ -345,79 +307,5 @@ func TestJoinedMemoryIsFlat(t *testing.T) {
 	}
 	if n != last || most > before+4<<20 {
 		t.Errorf("%d entries, and the heap went from %d to %d bytes", n, before, most)
-	}
-}
-
-// No log is replayed onto a database of etcd 3.4, which has no term: the backup is
-// restored as it is, and the log behind it is not covered.
-func TestNoLogGoesOnFromEtcd34(t *testing.T) {
-	t.Parallel()
-	w, base, mid, _ := joinedWorld(t)
-	h := w.history()
-	for _, b := range h.bases {
-		b.Facts.RaftTerm = 0
-	}
-	p, err := h.Resolve(t.Context(), Target{Kind: Latest}, "", Options{})
-	if err != nil || !p.AsIs || p.Last != p.Base.Index() {
-		t.Errorf("the latest is %+v, %v; want the backup as it is", p, err)
-	}
-	var uncovered *NotCoveredError
-	if _, err := h.Resolve(t.Context(), Target{Kind: AtIndex, Index: mid}, "", Options{}); !errors.As(err, &uncovered) || !strings.Contains(err.Error(), "from etcd 3.5 on") {
-		t.Errorf("got %v, want that it is not covered", err)
-	}
-	base.Facts.RaftTerm = 0
-	var refused *JoinError
-	if _, err := Join(t.Context(), "joined", base, []Part{{"m1", w.someones("m1", 2, mid), base.Index() + 1, mid}}); !errors.As(err, &refused) {
-		t.Errorf("got %v, want a *JoinError", err)
-	}
-}
-
-// markedLog has marks too: one of each of its first entries, read with an error or
-// without.
-type markedLog struct {
-	someLog
-	marked []error
-}
-
-func (l *markedLog) Heartbeats(context.Context, uint64, uint64, int) iter.Seq2[segment.Heartbeat, error] {
-	return func(yield func(segment.Heartbeat, error) bool) {
-		for i, err := range l.marked {
-			var a segment.Heartbeat
-			if err == nil {
-				a.Index = l.all[i].Index
-			}
-			if !yield(a, err) {
-				return
-			}
-		}
-	}
-}
-
-// A damaged mark is passed on with the others; any other error is the last, also where
-// marks were read before it and other archives follow.
-func TestMarksOfJoinedLogsEndWithAnError(t *testing.T) {
-	history := func(marked ...error) *History {
-		l := &markedLog{marked: marked}
-		for i := range marked {
-			l.all = append(l.all, raftlog.Entry{Index: uint64(i + 1)})
-		}
-		return &History{log: l}
-	}
-	damaged, gone := error(&snapshot.DamagedError{Object: "a mark", Offset: -1, Err: errors.New("altered")}), errors.New("away")
-	for _, test := range []struct {
-		first []error
-		want  []error
-	}{
-		{[]error{nil, damaged, nil}, []error{damaged, nil, nil, nil}},
-		{[]error{nil, gone}, []error{gone}},
-	} {
-		j := &joined{parts: []Part{{History: history(test.first...), First: 1, Last: 5}, {History: history(nil), First: 6, Last: 9}}}
-		var got []error
-		for _, err := range j.Heartbeats(t.Context(), 1, 9, 0) {
-			got = append(got, err)
-		}
-		if !slices.Equal(got, test.want) {
-			t.Errorf("%v: got %v, want %v", test.first, got, test.want)
-		}
 	}
 }

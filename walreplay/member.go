@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -22,12 +23,12 @@ import (
 type member struct {
 	dir, walDir string // walDir is empty where the log is inside of dir
 	log         *walfile.Log
-	memberID    snapshot.ID
-	commit      uint64 // the last index that the member recorded as committed
+	summary     walfile.Summary
 	parts       []segment.Coverage
 	bytes       int64 // of all files of the log
-	damage      error // that ends the log; nil where it ends by itself
+	damage      error // why the log ends before the member ended it; nil if it does not
 	notes       []string
+	unshown     bool // see IsUnshown
 }
 
 // OpenDataDir is the history of a stopped member: its database, those that a
@@ -40,17 +41,83 @@ func OpenDataDir(ctx context.Context, dir, walDir string) (*History, error) {
 	if errors.Is(err, walfile.ErrNoLog) || errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: if the log is elsewhere, name its folder with --wal-dir-source; the database alone can be restored with --file", err)
 	}
-	if err == nil && len(h.bases) == 0 {
-		m := h.log.(*member)
+	if err != nil {
+		return h, err
+	}
+	m := h.log.(*member)
+	if len(h.bases) == 0 {
 		return nil, fmt.Errorf("%s has no database to begin from, and its log does not begin with the cluster's first entry; %s: %w",
 			m.dir, strings.Join(append(m.notes, "a backup is needed"), "; "), snapshot.ErrNoBackup)
 	}
+	h.bases, err = m.relate(ctx, h.bases)
 	return h, err
+}
+
+// relate compares the databases with the log, and returns those that could be read.
+func (m *member) relate(ctx context.Context, bases []*Base) (read []*Base, damaged error) {
+	for _, b := range bases {
+		if b.Image == nil {
+			read = append(read, b)
+			continue
+		}
+		r, err := RelateFile(ctx, b.Name, m.log, m.summary)
+		var page *boltfile.PageError
+		switch {
+		case errors.As(err, &page):
+			damaged = &snapshot.DamagedError{Object: b.Name, Offset: page.Offset, Err: err}
+			m.notes = append(m.notes, fmt.Sprintf("%s is not used: %v", b.Name, err))
+			continue
+		case m.damage != nil && err != nil && ctx.Err() == nil:
+			// The log could not be read up to the database; a replay fails there too.
+		case err != nil:
+			return nil, err
+		case r.Kind == Unrelated:
+			return nil, &snapshot.DamagedError{Object: m.dir, Offset: -1, Err: fmt.Errorf("%s and the log are not of one history: %s; %s", b.Name, r.Reason, AdviceUnrelated)}
+		case r.Kind == NotShown && m.damage == nil:
+			m.doubt("nothing shows that %s and the log are of one history: %s", b.Name, r.Reason)
+		}
+		read = append(read, b)
+	}
+	if len(read) > 0 {
+		damaged = nil
+	}
+	return read, damaged
+}
+
+func (m *member) doubt(format string, args ...any) {
+	m.notes, m.unshown = append(m.notes, "unproven: "+fmt.Sprintf(format, args...)), true
+}
+
+// IsUnshown reports whether nothing shows that the log of a data directory is whole and of one
+// history with the database. The notes of a point say why.
+func (h *History) IsUnshown() bool {
+	m, ok := h.log.(*member)
+	return ok && m.unshown
+}
+
+// CheckDataDir refuses the folder member of a data directory, and names the data directory,
+// which is meant. An empty dir is none.
+func CheckDataDir(dir string) error {
+	isFolder := func(name string) bool {
+		info, err := safedir.Stat(filepath.Join(dir, name))
+		return err == nil && info.IsDir()
+	}
+	if dir == "" || isFolder("member") || !isFolder("snap") {
+		return nil
+	}
+	path, err := filepath.Abs(dir)
+	if err == nil && filepath.Base(path) == "member" {
+		err = fmt.Errorf("%s is inside of the data directory: name %s", path, filepath.Dir(path))
+	}
+	return err
 }
 
 // LocalMember is the member of a data directory, which may be running: its log says
 // which one it is. walDir is empty where the log is in dir.
 func LocalMember(dir, walDir string) (*snapshot.LocalMember, error) {
+	if err := CheckDataDir(dir); err != nil {
+		return nil, err
+	}
 	log, err := walfile.Open(cmp.Or(walDir, filepath.Join(dir, "member", "wal")))
 	if err != nil {
 		return nil, err
@@ -99,19 +166,13 @@ func (m *member) images(ctx context.Context) (bases []*Base, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	began := uint64(0) // the index that the log was made to begin from
 	for _, e := range list {
-		if name, ok := strings.CutSuffix(e.Name(), ".snap"); ok {
-			if index, ok := snapIndex(name); ok && (began == 0 || index < began) {
-				began = index
-			}
-		}
 		if e.Name() != "db" && !strings.HasSuffix(e.Name(), ".snap.db") {
 			continue
 		}
 		b, err := OpenBase(ctx, filepath.Join(folder, e.Name()))
 		if err != nil {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || errors.Is(err, snapshot.ErrTooOld) {
 				return nil, err
 			}
 			m.notes = append(m.notes, fmt.Sprintf("%s is not used: %v", filepath.Join(folder, e.Name()), err))
@@ -119,46 +180,34 @@ func (m *member) images(ctx context.Context) (bases []*Base, err error) {
 		}
 		bases = append(bases, b)
 	}
-	empty, err := m.beginsEmpty(began)
+	empty, err := m.beginsEmpty(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if empty {
 		bases = append(bases, &Base{Name: "the empty database before the first entry", Facts: snapshot.Facts{Revision: 1}})
 	}
+	owner := snapshot.ID(m.summary.Identity.MemberID)
 	for _, b := range bases {
-		if len(b.Facts.Members) > 0 && !slices.ContainsFunc(b.Facts.Members, func(o snapshot.Member) bool { return o.ID == m.memberID }) {
-			m.notes = append(m.notes, fmt.Sprintf("the log is of member %s, whom %s does not know: it was removed from the cluster, or the log is another member's", m.memberID, b.Name))
+		if len(b.Facts.Members) > 0 && !slices.ContainsFunc(b.Facts.Members, func(o snapshot.Member) bool { return o.ID == owner }) {
+			m.notes = append(m.notes, fmt.Sprintf("the log is of member %s, which %s does not know: it was removed from the cluster, or the log is another member's", owner, b.Name))
 		}
 	}
 	slices.SortStableFunc(bases, func(a, b *Base) int { return cmp.Compare(a.Index(), b.Index()) })
 	return bases, nil
 }
 
-// most is how many members a cluster is restored with, and more: a log that was
-// made by a restore begins with one entry for each, and with a snapshot behind
-// them.
-const most = 32
-
 // beginsEmpty reports a log that begins with a cluster's first entry, and so can be
-// replayed onto nothing. The log of a restored cluster begins with the same entries, but
-// what was restored is not in it.
-func (m *member) beginsEmpty(began uint64) (bool, error) {
+// replayed onto nothing.
+func (m *member) beginsEmpty(ctx context.Context) (bool, error) {
 	if len(m.parts) == 0 || m.parts[0].FirstIndex != 1 {
 		return false, nil
 	}
-	names, err := safedir.Names(filepath.Join(m.dir, "member"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
+	at, err := RestoredAt(ctx, m.log, m.summary)
+	if at > 0 {
+		m.notes = append(m.notes, "the log begins with its first entry, but of a cluster that was itself restored: the restored snapshot is not in the log")
 	}
-	restored := slices.ContainsFunc(names, func(name string) bool {
-		return strings.HasPrefix(name, "requorum-") && strings.HasSuffix(name, ".json")
-	})
-	if began > 0 && began <= most || restored {
-		m.notes = append(m.notes, "the log begins with its first entry, but of a cluster that was itself restored: what it was restored from is not in the log")
-		return false, nil
-	}
-	return true, nil
+	return at == 0, logDamage(err)
 }
 
 // snapIndex is the index in the name of a .snap file: term and index in hex.
@@ -169,10 +218,14 @@ func snapIndex(name string) (uint64, bool) {
 }
 
 // OpenBase is a member's database file, opened for reading only, as an image to
-// begin from. Its facts are read, no more.
+// begin from. Its facts are read, and its SHA-256 compared: it has none, unless somebody put a
+// snapshot in its place, or it was cut to a length that looks like one.
 func OpenBase(ctx context.Context, path string) (*Base, error) {
 	f, err := snapshot.OpenFile(path)
 	if err != nil {
+		return nil, err
+	}
+	if err := f.CheckHash(ctx); err != nil {
 		return nil, err
 	}
 	facts, err := f.Facts(ctx)
@@ -195,8 +248,8 @@ func (m *member) complete(c *Recipe, b *Base, f snapshot.Facts) {
 		return // what it has not written was never acknowledged
 	}
 	c.Unproven = fmt.Sprintf("of %d voters only this one's log was read: acknowledged writes that had not reached it are missing", voters)
-	if known := max(m.commit, c.BaseIndex); c.Index > known {
-		c.Unproven += fmt.Sprintf(", and the last %d entries, after raft index %d which it last recorded as committed, may hold writes that the cluster refused", c.Index-known, m.commit)
+	if known := max(m.summary.Commit, c.BaseIndex); c.Index > known {
+		c.Unproven += fmt.Sprintf(", and the last %d entries, after raft index %d which it last recorded as committed, may hold writes that the cluster refused", c.Index-known, m.summary.Commit)
 	}
 }
 
@@ -236,17 +289,36 @@ func (m *member) open(ctx context.Context, dir string) error {
 	case err != nil:
 		return logDamage(err)
 	}
-	m.commit, m.memberID = s.Commit, snapshot.ID(s.Identity.MemberID)
-	if s.Torn != nil {
-		m.notes = append(m.notes, "the log ends with a record that was not written to its end, as a crash leaves it: that one was not acknowledged")
+	m.summary = s
+	m.cut()
+	if m.damage == nil {
+		end, err := JudgeEnd(ctx, m.dir, log, s)
+		switch {
+		case err != nil:
+			return err
+		case end.Cut != "":
+			m.damage = &snapshot.DamagedError{Object: end.File, Offset: -1, Err: errors.New(end.Cut)}
+		case end.Torn != "":
+			m.notes = append(m.notes, end.Torn)
+		}
+		if end.Unshown != "" {
+			m.doubt("%s", end.Unshown)
+		}
+		missing, _, err := JudgeStart(m.dir, log, s)
+		if err != nil {
+			return err
+		}
+		if missing != "" {
+			m.notes = append(m.notes, missing)
+		}
 	}
-	m.cut(s)
 	m.bytes, err = walfile.Size(dir)
 	return err
 }
 
 // cut makes the parts of the log between its gaps.
-func (m *member) cut(s walfile.Summary) {
+func (m *member) cut() {
+	s := m.summary
 	if s.FirstIndex == 0 {
 		return
 	}
@@ -279,17 +351,9 @@ func (m *member) size(first, last uint64) int64 {
 	return int64(float64(m.bytes) * min(1, float64(last-first+1)/float64(all)))
 }
 
-// encrypted is no member's log.
-func (m *member) encrypted(uint64, uint64) bool { return false }
-
 // chain: only an archive has one.
 func (m *member) chain(context.Context, uint64) (raftlog.Sum, error) {
 	return raftlog.Sum{}, errNoChain
-}
-
-// Heartbeats are none: only an archive has any.
-func (m *member) Heartbeats(context.Context, uint64, uint64, int) iter.Seq2[segment.Heartbeat, error] {
-	return func(func(segment.Heartbeat, error) bool) {}
 }
 
 // logDamage makes what a member's log says of damage what all of requorum says.

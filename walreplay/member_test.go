@@ -19,6 +19,7 @@ import (
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/logtest"
 )
 
 // survivor is the data directory of a member that was killed right after its
@@ -35,7 +36,7 @@ func startAndKill(t *testing.T, members int) survivor {
 	defer cancel()
 	root := t.TempDir()
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
-		DataDir: root, Members: members, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+		DataDir: root, Members: members, FreePorts: true, Settings: store.Settings{LogFile: os.DevNull},
 	})
 	require.NoError(t, err)
 	t.Cleanup(c.Kill)
@@ -136,7 +137,7 @@ func TestMemberInPlace(t *testing.T) {
 	var first *Recipe
 	for _, o := range []Options{
 		{},
-		{SourceVersion: "3.8.0"}, // which the bulk engine refuses
+		{SourceSettings: engine.SourceSettings{SourceVersion: "3.8.0"}}, // which the bulk engine refuses
 		{Engine: EtcdEngine},
 		{Engine: BothEngines},
 	} {
@@ -181,7 +182,7 @@ func TestDataDirFromNothing(t *testing.T) {
 		t.Errorf("HashKV %+v, the member served %+v", got, s.hash)
 	}
 	require.NoError(t, r.Close())
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600))
+	logtest.RecordSnapshot(t, filepath.Join(s.dir, "member", "wal"), 1, 1)
 	if _, err := OpenDataDir(t.Context(), s.dir, ""); !errors.Is(err, snapshot.ErrNoBackup) || !strings.Contains(err.Error(), "itself restored") {
 		t.Errorf("the log of a restored cluster: %v", err)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/requorum/requorum/walreplay/walfile"
 )
 
 // Promise 3: an observation that lies in what cannot be restored is not named as
@@ -48,13 +50,13 @@ func TestUnprovenWithoutUncommitted(t *testing.T) {
 	facts.Members = append(facts.Members, facts.Members...) // two voters
 	for _, commit := range []uint64{b.Index() - 1, b.Index()} {
 		c := &Recipe{Index: b.Index(), BaseIndex: b.Index()}
-		(&member{commit: commit}).complete(c, b, facts)
+		(&member{summary: walfile.Summary{Commit: commit}}).complete(c, b, facts)
 		if said := strings.Contains(c.Unproven, "the last"); said || c.Unproven == "" {
 			t.Errorf("commit %d: %q", commit, c.Unproven)
 		}
 	}
 	c := &Recipe{Index: b.Index() + 2, BaseIndex: b.Index()}
-	(&member{commit: b.Index() + 1}).complete(c, b, facts)
+	(&member{summary: walfile.Summary{Commit: b.Index() + 1}}).complete(c, b, facts)
 	if !strings.Contains(c.Unproven, "the last 1 entries") {
 		t.Errorf("one that is not known to be committed: %q", c.Unproven)
 	}

@@ -21,7 +21,7 @@ func TestTimeOfAQuietCluster(t *testing.T) {
 	last := w.put("a", "2")
 	w.archive(1, last, true, last)
 	alive := raftlog.Mark{Index: last, Term: 2, Time: timeOf(last).Add(time.Hour), Member: 1, Revision: w.rev[last]}
-	require.NoError(t, segment.WriteMark(t.Context(), w.repo, w.id, alive, nil))
+	require.NoError(t, segment.WriteMark(t.Context(), w.repo, w.id, alive))
 	h := w.history()
 	for _, after := range []time.Duration{time.Millisecond, 2 * time.Second, time.Minute, 59 * time.Minute, time.Hour} {
 		p, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: timeOf(last).Add(after)}, "", w.options())

@@ -3,6 +3,7 @@ package walreplay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"filippo.io/age"
@@ -34,6 +35,9 @@ type Range struct {
 	Gap  bool      `json:"gap"`
 	// Reason says why there is a gap.
 	Reason string `json:"reason,omitempty"`
+	// Damage says that `requorum verify` calls the gap damage: nobody recorded that its
+	// entries were lost, or no full snapshot was taken after it.
+	Damage bool `json:"damage,omitempty"`
 }
 
 // Archives are the archived logs of a repository. Each is opened once; Ranges lists
@@ -70,6 +74,31 @@ func (a *Archives) Ranges(ctx context.Context, c *snapshot.Catalog) ([]Range, er
 	}
 	a.logs = there
 	return all, nil
+}
+
+// end returns the raft index that a timeline can be restored to: of its newest full
+// snapshot, or of the last entry of the log that continues from one; 0 if it has neither.
+// What lies after a gap without a full snapshot hides nothing that was deleted before it.
+// Without any full snapshot it is the end of the log up to its first gap.
+func (a *Archives) end(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (index uint64, err error) {
+	var fulls []uint64
+	for _, m := range c.Manifests {
+		if m.Timeline == t && c.CheckEncrypted(m) == nil { // others could hide what was deleted
+			fulls = append(fulls, m.Facts.RaftIndex)
+			index = max(index, m.Facts.RaftIndex)
+		}
+	}
+	log, err := a.open(ctx, c, t)
+	if err != nil {
+		return 0, err
+	}
+	for i, s := range log.Coverage() {
+		continues := func(full uint64) bool { return s.FirstIndex <= full+1 && full <= s.LastIndex }
+		if len(fulls) == 0 && i == 0 || slices.ContainsFunc(fulls, continues) {
+			index = max(index, s.LastIndex)
+		}
+	}
+	return index, nil
 }
 
 // Since is how much log there is behind an index of a timeline, as Ranges saw it
@@ -182,34 +211,40 @@ func (h *History) extend(r *Range, b *Base, reach uint64) {
 }
 
 // withGaps puts the gaps between the ranges, and after the last one where the
-// log has more.
+// log has more. Points before the first full snapshot are not a gap, nor are those that
+// the log does not reach back to: it was not archived yet, or retention deleted it.
 func (h *History) withGaps(ranges []Range) []Range {
+	spans := h.log.Coverage()
 	all := []Range{}
-	next := uint64(0) // the first index behind what is covered so far; 0: nothing yet
-	gap := func(last uint64) {
-		first := max(next, 1)
-		if next == 0 {
-			if spans := h.log.Coverage(); len(spans) > 0 && spans[0].FirstIndex <= last {
-				first = spans[0].FirstIndex
-			} else {
-				return // before the first snapshot there is nothing to miss
-			}
-		}
+	gap := func(first, last uint64, open bool) {
 		if first <= last {
-			all = append(all, Range{Timeline: h.Timeline, FirstIndex: first, LastIndex: last, Gap: true, Reason: h.why(first, last)})
+			all = append(all, Range{Timeline: h.Timeline, FirstIndex: first, LastIndex: last, Gap: true, Reason: h.why(first, last), Damage: len(h.bases) > 0 && (open || h.unexplained(first, last))})
 		}
 	}
-	for _, r := range ranges {
-		if r.FirstIndex > 0 { // 0: the empty database before the first entry
-			gap(r.FirstIndex - 1)
+	next := uint64(1)
+	if len(spans) > 0 {
+		next = spans[0].FirstIndex
+	}
+	for i, r := range ranges {
+		if i > 0 && len(spans) > 0 && (spans[0].FirstIndex <= next || h.log.damageAt(next, r.FirstIndex-1) != nil) {
+			gap(next, r.FirstIndex-1, false)
 		}
 		all = append(all, r)
-		next = max(next, r.LastIndex+1)
+		next = r.LastIndex + 1
 	}
-	if spans := h.log.Coverage(); len(spans) > 0 {
-		gap(spans[len(spans)-1].LastIndex)
+	if len(spans) > 0 {
+		gap(next, spans[len(spans)-1].LastIndex, true)
 	}
 	return all
+}
+
+// unexplained reports whether entries between two indexes are missing that nobody
+// recorded as lost, or the log on both sides of one is not of one chain.
+func (h *History) unexplained(first, last uint64) bool {
+	a, ok := h.log.(*archived)
+	return ok && slices.ContainsFunc(a.Gaps(), func(g segment.Gap) bool {
+		return g.After < last && g.Next > first-1 && g.Unexplained(a.Headers())
+	})
 }
 
 // why says why nothing can be restored between two indexes.

@@ -1,6 +1,7 @@
 package walreplay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,7 @@ import (
 // caller closes the result.
 //
 // A revision that the log does not reach is a *NotCoveredError. Damage of the
-// image is a *snapshot.DamagedError, of the log a *LogError that wraps one. What
-// is not what a live member served, as far as o.CheckpointHashes asks for it, is a
-// *snapshot.DamagedError that wraps a *CheckpointHashError.
+// image is a *snapshot.DamagedError, of the log a *LogError that wraps one.
 func (h *History) Rebuild(ctx context.Context, p *Point, o Options) (_ *Rebuilt, err error) {
 	if p.AsIs {
 		return &Rebuilt{Base: p.Base, image: p.Base.Image, name: p.Base.Image.Name(), facts: p.Base.Facts}, nil
@@ -75,17 +74,10 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	}
 	out.image = file
 	out.name = fmt.Sprintf("%s and %d entries of the log to raft index %d", p.Base.Name, r.entries, r.stopped.Index)
-	if out.CheckpointHashes, err = h.compareCheckpointHashes(ctx, p, file, r.stopped.Index, hash, o); err != nil {
-		var other *CheckpointHashError
-		if errors.As(err, &other) {
-			err = &snapshot.DamagedError{Object: out.name, Offset: -1, Err: err}
-		}
-		return err
-	}
 	c := &Recipe{
 		Base: p.Base.ID, Timeline: h.Timeline, BaseIndex: p.Base.Index(),
 		Index: r.stopped.Index, Term: r.stopped.Term, Entries: r.entries, Revision: r.stopped.Revision,
-		HashKV: hash, MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, SourceVersion: o.sourceVersion(p.Base),
+		HashKV: hash, SourceSettings: o.settings(p.Base),
 	}
 	if c.Time, err = h.about(ctx, c.Index); err != nil {
 		return fmt.Errorf("find out when entry %d was written: %w", c.Index, err)
@@ -128,7 +120,7 @@ func (h *History) Repeat(ctx context.Context, recipe *Recipe, o Options) (*Rebui
 	if err := h.complete(ctx, p); err != nil {
 		return nil, err
 	}
-	o.MinLeaseTTL, o.PersistCheckpoints, o.SourceVersion = recipe.MinLeaseTTL, recipe.PersistCheckpoints, recipe.SourceVersion
+	o.SourceSettings = recipe.SourceSettings
 	r, err := h.Rebuild(ctx, p, o)
 	if err != nil {
 		return nil, err
@@ -153,8 +145,6 @@ type Rebuilt struct {
 	Base *Base
 	// Phases are how long it took; none where nothing was replayed.
 	Phases []PhaseTime
-	// CheckpointHashes are the live hashes that it was compared with.
-	CheckpointHashes CheckpointHashes
 	// Notes are sentences for the user about what came out.
 	Notes []string
 
@@ -259,11 +249,8 @@ type Recipe struct {
 	// HashKV is that of the rebuilt database.
 	HashKV snapshot.HashKV `json:"hashkv"`
 
-	// How leases were replayed: see engine.Options.
-	MinLeaseTTL        time.Duration `json:"min_lease_ttl_nanoseconds"`
-	PersistCheckpoints bool          `json:"persist_checkpoints,omitempty"`
-	// SourceVersion is the etcd whose rules were followed; empty for the newest.
-	SourceVersion string `json:"source_version,omitempty"`
+	// SourceSettings are those that were followed.
+	engine.SourceSettings
 
 	// Unproven says in words what may be missing or too much; empty where
 	// nothing is, and for a joined history: who put it together knows.
@@ -325,19 +312,12 @@ type Options struct {
 	// ScratchDir is where a scratch folder is made. It is made itself where it is
 	// not there, and then removed with it.
 	ScratchDir string
-	// MinLeaseTTL and PersistCheckpoints say how the source's members were
-	// configured: see engine.Options. engine.DefaultMinLeaseTTL where zero.
-	MinLeaseTTL        time.Duration
-	PersistCheckpoints bool
-	// SourceVersion is the etcd that the log's entries were applied by, such as
-	// "3.5.9"; where empty, that of the member which the backup was read from.
-	SourceVersion string
+	// SourceSettings are the source's members'; where the version is empty, it is that of the
+	// member which the backup was read from.
+	engine.SourceSettings
 	// Engine applies the log; DefaultEngine where empty. A search for a key is always
 	// etcd's applier's.
 	Engine ReplayEngine
-	// CheckpointHashes says which of the archive's live hashes are compared with what was
-	// rebuilt. One that differs is a *CheckpointHashError in a *snapshot.DamagedError.
-	CheckpointHashes HashCheck
 	// CheckBase looks at a base's database, of size bytes without a sum, before
 	// etcd's own parts open it: what makes no sense they end the process over, from
 	// goroutines that nobody can rescue. May be nil, for one that is known to be
@@ -354,23 +334,18 @@ func (o Options) progress(p Phase, done, total int64) {
 	}
 }
 
-func (o Options) minLeaseTTL() time.Duration {
-	if o.MinLeaseTTL == 0 {
-		return engine.DefaultMinLeaseTTL
+// settings are those that the replay from b follows.
+func (o Options) settings(b *Base) engine.SourceSettings {
+	s := o.SourceSettings
+	s.MinLeaseTTL = cmp.Or(s.MinLeaseTTL, engine.DefaultMinLeaseTTL)
+	if s.SourceVersion == "" && b.Manifest != nil {
+		s.SourceVersion = b.Manifest.Source.Version
 	}
-	return o.MinLeaseTTL
-}
-
-// sourceVersion is whose rules the replay from b follows; empty is the newest.
-func (o Options) sourceVersion(b *Base) string {
-	if o.SourceVersion == "" && b.Manifest != nil {
-		return b.Manifest.Source.Version
-	}
-	return o.SourceVersion
+	return s
 }
 
 func (o Options) engine(b *Base) engine.Options {
-	return engine.Options{MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, SourceVersion: o.sourceVersion(b), Logger: o.Logger}
+	return engine.Options{SourceSettings: o.settings(b), Logger: o.Logger}
 }
 
 // PhaseTime is how long a phase took.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
@@ -183,8 +182,23 @@ func (o Options) bulk(run engine.RunOptions) bool {
 // apply replays the log onto b.
 func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, o Options, run engine.RunOptions) error {
 	path := r.scratch.database()
+	open := func() (engine.Replayer, error) { return engine.Open(ctx, path, o.engine(b)) }
 	byEtcd := func() error {
-		return h.applyBy(ctx, b, r, phase, o, run, func() (engine.Replayer, error) { return engine.Open(ctx, path, o.engine(b)) })
+		err := h.applyBy(ctx, b, r, phase, o, run, open)
+		var past *engine.PastError
+		if !errors.As(err, &past) {
+			return err
+		}
+		// Only now it is known which entry is the last.
+		if err := safedir.Remove(path); err != nil {
+			return err
+		}
+		if err := copyImage(ctx, b, path, o); err != nil {
+			return err
+		}
+		end := run
+		end.Last, end.MaxRevision = past.Index-1, 0
+		return h.applyBy(ctx, b, r, phase, o, end, open)
 	}
 	if !o.bulk(run) || r.notBulk != nil {
 		return byEtcd()
@@ -273,111 +287,4 @@ func endsLog(err error) bool {
 		order   *engine.OrderError
 	)
 	return errors.As(err, &damaged) || errors.As(err, &missing) || errors.As(err, &fork) || errors.As(err, &entry) || errors.As(err, &order)
-}
-
-// HashCheck says which checkpoint hashes of the archive, the hashes that live members
-// served, are held against what was rebuilt.
-type HashCheck string
-
-const (
-	// NoCheckpointHashes compares none.
-	NoCheckpointHashes HashCheck = ""
-	// CheckpointHashesAtEnd compares those of the very state that was rebuilt: the same
-	// revision, and the same compaction. Nothing more is read of the database for
-	// it, and of the archive the last few alive marks before the point.
-	CheckpointHashesAtEnd HashCheck = "end"
-	// EveryCheckpointHash compares each one between the base and the point that the
-	// point's own compaction has left comparable. All alive marks between them are
-	// read, a damaged one is an error, and each revision takes a pass over the
-	// database.
-	EveryCheckpointHash HashCheck = "every"
-)
-
-// CheckpointHashes counts the checkpoint hashes that were met.
-type CheckpointHashes struct {
-	Equal int // compared, and equal
-	// Passed are those that could not be compared: of another compaction, or by
-	// an etcd that hashes a compacted history in its own way.
-	Passed int
-}
-
-// CheckpointHashError says that a rebuilt database is not what a live member served.
-type CheckpointHashError struct {
-	Member snapshot.ID // whose hash it was
-	Time   time.Time   // when it was asked, by its archiver's clock
-	Index  uint64      // that the member had applied shortly before
-	Served segment.CheckpointHash
-	Got    uint32 // what the rebuilt database has instead
-}
-
-func (e *CheckpointHashError) Error() string {
-	return fmt.Sprintf("member %s served HashKV %d for revision %d (compacted revision %d) at %s, at raft index %d or shortly after; what was rebuilt has %d there: it is not what the cluster held",
-		e.Member, e.Served.Hash, e.Served.HashRevision, e.Served.CompactedRevision, instant(e.Time), e.Index, e.Got)
-}
-
-// lastMarks is how many alive marks before a point CheckpointHashesAtEnd reads: those of a
-// few members, and more than the members of a cluster that is quiet for ten
-// minutes write.
-const lastMarks = 64
-
-// CheckpointHashes yields the alive marks with a checkpoint hash whose index is from first to last,
-// ordered by index, then time. A damaged mark comes with its
-// *snapshot.DamagedError, and the next ones after it; any other error is the
-// last. A history without an archive has none.
-func (h *History) CheckpointHashes(ctx context.Context, first, last uint64) iter.Seq2[segment.Heartbeat, error] {
-	return func(yield func(segment.Heartbeat, error) bool) {
-		for m, err := range h.log.Heartbeats(ctx, first, last, 0) {
-			if err == nil && m.CheckpointHash == nil {
-				continue
-			}
-			if !yield(m, err) {
-				return
-			}
-		}
-	}
-}
-
-// compareCheckpointHashes holds the archive's checkpoint hashes against a database, whose
-// own hash is known.
-func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, db *snapshot.File, index uint64, hash snapshot.HashKV, o Options) (met CheckpointHashes, err error) {
-	if o.CheckpointHashes == NoCheckpointHashes {
-		return met, nil
-	}
-	newest := 0 // all
-	if o.CheckpointHashes == CheckpointHashesAtEnd {
-		newest = lastMarks
-	}
-	exact := !snapshot.HashesOtherwise(o.sourceVersion(p.Base))
-	hashes := map[int64]uint32{hash.Revision: hash.Hash}
-	for m, err := range h.log.Heartbeats(ctx, p.Base.Index(), index, newest) {
-		switch {
-		case snapshot.IsDamaged(err) && o.CheckpointHashes == CheckpointHashesAtEnd:
-			continue // a mark is no part of what is restored
-		case err != nil:
-			return met, fmt.Errorf("compare what was rebuilt with the archive's checkpoint hashes: %w", err)
-		case m.CheckpointHash == nil:
-			continue
-		}
-		s := *m.CheckpointHash
-		compacted := max(s.CompactedRevision, 0)
-		if compacted != max(hash.CompactedRevision, 0) || compacted > 0 && !exact || s.HashRevision < max(compacted, 1) || s.HashRevision > hash.Revision ||
-			o.CheckpointHashes == CheckpointHashesAtEnd && s.HashRevision != hash.Revision {
-			met.Passed++
-			continue
-		}
-		got, known := hashes[s.HashRevision]
-		if !known {
-			older, err := db.HashKV(ctx, s.HashRevision)
-			if err != nil {
-				return met, err
-			}
-			got = older.Hash
-			hashes[s.HashRevision] = got
-		}
-		if got != s.Hash {
-			return met, &CheckpointHashError{Member: snapshot.ID(m.Member), Time: m.Time, Index: m.Index, Served: s, Got: got}
-		}
-		met.Equal++
-	}
-	return met, nil
 }

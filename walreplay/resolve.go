@@ -150,7 +150,7 @@ func (h *History) resolveIndex(p *Point) error {
 	if begin == nil {
 		begin = h.newest(func(b *Base) bool { return b.Index() <= p.Last })
 	}
-	before, after := h.around(p.Last)
+	before, after := h.nearest(p.Last)
 	refuse := func(reason string) error {
 		return &NotCoveredError{Target: p.Target, History: h.Name, Reason: reason, Before: before, After: after}
 	}
@@ -171,9 +171,6 @@ func (h *History) resolveIndex(p *Point) error {
 
 // whyEnds says why the replay from b cannot go further.
 func (h *History) whyEnds(b *Base) string {
-	if b.Index() > 0 && b.Facts.RaftTerm == 0 {
-		return fmt.Sprintf("%s is of etcd 3.4, and a log can be replayed from etcd 3.5 on: restore it as it is, or begin from a later full snapshot", b.Name)
-	}
 	reach := h.Reach(b)
 	for _, s := range h.log.Coverage() {
 		if s.FirstIndex > reach+1 {
@@ -195,7 +192,7 @@ func (h *History) resolveRevision(p *Point) error {
 		begin = h.newest(func(b *Base) bool { return b.Facts.Revision <= n })
 	}
 	refuse := func(reason string) error {
-		before, after := h.aroundRevision(n)
+		before, after := h.nearestRevision(n)
 		return &NotCoveredError{Target: p.Target, History: h.Name, Reason: reason, Before: before, After: after}
 	}
 	switch {
@@ -219,18 +216,18 @@ func (h *History) notReached(p *Point, at Near) error {
 	if err := h.damageBehind(p.Base, p.Last, 0); err != nil {
 		return err
 	}
-	_, after := h.aroundRevision(p.MaxRevision)
+	_, after := h.nearestRevision(p.MaxRevision)
 	return &NotCoveredError{Target: p.Target, History: h.Name, Reason: h.whyEnds(p.Base), Before: &at, After: after}
 }
 
-// aroundRevision are the nearest points of a revision that is not covered, as
+// nearestRevision are the nearest points of a revision that is not covered, as
 // far as they are known without a replay.
-func (h *History) aroundRevision(n int64) (before, after *Near) {
+func (h *History) nearestRevision(n int64) (before, after *Near) {
 	for _, b := range h.bases {
 		if b.Facts.Revision > n {
-			return before, b.near()
+			return before, b.point()
 		}
-		before = h.nearReach(b)
+		before = h.reachPoint(b)
 	}
 	return before, nil
 }
@@ -243,7 +240,7 @@ func (h *History) damageBehind(b *Base, last, target uint64) error {
 		target = ^uint64(0)
 	}
 	if err := h.log.damageAt(last+1, target); err != nil {
-		return &LogError{Good: *h.nearReach(b), Err: err}
+		return &LogError{Good: *h.reachPoint(b), Err: err}
 	}
 	return nil
 }
@@ -284,15 +281,26 @@ func (a *Archives) Newest(ctx context.Context, c *snapshot.Catalog) (*snapshot.M
 	return c.Find(snapshot.Latest, "")
 }
 
-// addArchived fills in c.Archived for all timelines that others branch off, and
-// for those others: nothing depends on that of the rest.
+// CheckStartedOver fills in c.Archived, and returns a *snapshot.StartedOverError if a cluster
+// began again without archived writes and nobody has answered.
+func (a *Archives) CheckStartedOver(ctx context.Context, c *snapshot.Catalog) error {
+	if err := a.addArchived(ctx, c); err != nil {
+		return err
+	}
+	return c.CheckStartedOver()
+}
+
+// addArchived fills in c.Archived for all timelines that others branch off or share a
+// cluster ID with, and for those others: nothing depends on that of the rest.
 func (a *Archives) addArchived(ctx context.Context, c *snapshot.Catalog) error {
 	c.Archived = map[repository.TimelineID]snapshot.Archived{}
 	for _, t := range c.Timelines {
 		var end snapshot.Archived
 		var err error
 		switch {
-		case slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool { return o.Parent != nil && o.Parent.Timeline == t.ID }):
+		case slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool {
+			return o.Parent != nil && o.Parent.Timeline == t.ID || o.ID.ClusterID == t.ID.ClusterID && o.ID != t.ID
+		}):
 			end, err = a.lastSeen(ctx, c, t.ID)
 		case t.Parent != nil:
 			end, err = ending(ctx, a.repo, t.ID)
@@ -313,7 +321,7 @@ func ending(ctx context.Context, repo *repository.Repository, t repository.Timel
 	if errors.Is(err, repository.ErrAltered) {
 		err = nil // in doubt it went on: the user is asked then
 	}
-	return snapshot.Archived{Superseded: is, Undone: is && ended.Undone}, err
+	return snapshot.Archived{Superseded: is, By: ended.By, Undone: is && ended.Undone}, err
 }
 
 func (a *Archives) lastSeen(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (snapshot.Archived, error) {
@@ -326,6 +334,7 @@ func (a *Archives) lastSeen(ctx context.Context, c *snapshot.Catalog, t reposito
 		return end, err
 	}
 	for _, h := range log.Headers() {
+		end.Revision = max(end.Revision, h.Revision)
 		// One without marks was read while catching up, from a member that answered.
 		seen := h.LastMark
 		if h.Level == 0 && h.Cut.After(seen) {
@@ -348,6 +357,7 @@ func (a *Archives) lastSeen(ctx context.Context, c *snapshot.Catalog, t reposito
 // replayed; it is at most about as large.
 func (p *Point) Preview() snapshot.Image {
 	name, facts := p.Base.Name, p.Base.Facts
+	facts.DamagedMeta = ""
 	if n := p.Entries(); n > 0 {
 		name = fmt.Sprintf("%s and up to %d entries of the log", name, n)
 	}
@@ -373,7 +383,7 @@ func (h *History) Probe(ctx context.Context, p *Point) error {
 	}
 	err := log.Probe(ctx, p.Base.Index()+1, p.Last)
 	if endsLog(err) {
-		err = &LogError{Good: *p.Base.near(), Err: err}
+		err = &LogError{Good: *p.Base.point(), Err: err}
 	}
 	return err
 }

@@ -290,26 +290,43 @@ func TestRecipeRepeats(t *testing.T) {
 	require.ErrorContains(t, err, "another state", "another hash")
 }
 
-// The ranges that can be restored, and the gaps with their reasons.
+// The ranges that can be restored, and the gaps with their reasons. Before the first full
+// snapshot nothing is missing, nor where the log does not reach back to.
 func TestRanges(t *testing.T) {
-	w := story(t)
-	w.backup(12)
-	w.archive(2, 5, true)
-	w.archive(8, 11, true, 11)
-	got := w.history().ranges()
-	var lines []string
-	for _, r := range got {
-		lines = append(lines, fmt.Sprintf("%d-%d %s gap=%v rev %d-%d exact=%v %s", r.FirstIndex, r.LastIndex, r.FirstBackup, r.Gap, r.FirstRevision, r.LastRevision, r.LastRevisionExact, r.Reason))
-	}
-	want := []string{
-		"2-2  gap=true rev 0-0 exact=false the log has these entries, but no full snapshot before them joins it",
-		"3-5 b3 gap=false rev 2-3 exact=false ",
-		"6-7  gap=true rev 0-0 exact=false entries are missing in the log",
-		"8-11 b8 gap=false rev 5-7 exact=false ",
-		"12-12 b12 gap=false rev 8-8 exact=true ",
-	}
-	if strings.Join(lines, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	for name, c := range map[string]struct {
+		archive func(w *world)
+		want    []string
+	}{
+		"no log":                      {func(*world) {}, []string{"3-3 b3", "8-8 b8", "12-12 b12"}},
+		"whole from before the first": {func(w *world) { w.archive(2, 12, true) }, []string{"3-12 b3"}},
+		"deleted in the middle": {func(w *world) {
+			w.archive(2, 5, true)
+			lost := w.archive(6, 7, false)
+			w.archive(8, 11, false, 11)
+			require.NoError(w.t, w.repo.Sink().Delete(w.t.Context(), lost.Name()))
+		}, []string{"3-5 b3", "6-7  gap damage: entries are missing in the log", "8-11 b8", "12-12 b12"}},
+		"pruned up to the second": {func(w *world) { w.archive(9, 12, true) }, []string{"3-3 b3", "8-12 b8"}},
+		"behind a new chain, and the newest": {func(w *world) {
+			w.archive(2, 8, true)
+			w.archive(14, 14, true)
+		}, []string{"3-8 b3", "9-11  gap: entries are missing in the log", "12-12 b12", "13-14  gap damage: entries are missing in the log; the log goes on at raft index 14, but points need a full snapshot first"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := story(t)
+			w.put("e", "1")
+			w.put("e", "2")
+			w.backup(12)
+			c.archive(w)
+			var got []string
+			for _, r := range w.history().ranges() {
+				line := fmt.Sprintf("%d-%d %s", r.FirstIndex, r.LastIndex, r.FirstBackup)
+				if r.Gap {
+					line += map[bool]string{true: " gap damage: ", false: " gap: "}[r.Damage] + r.Reason
+				}
+				got = append(got, line)
+			}
+			require.Equal(t, c.want, got)
+		})
 	}
 }
 

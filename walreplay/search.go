@@ -2,12 +2,10 @@ package walreplay
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/requorum/requorum/store/safedir"
@@ -73,7 +71,11 @@ func (f *Found) Notes() []string {
 		notes = append(notes, f.Unsure)
 	}
 	if f.GivenUp > 0 {
-		notes = append(notes, fmt.Sprintf("given up as well: %s after the point, up to %s", count(f.GivenUp, "other change", "other changes"), f.End))
+		end := f.End.String()
+		if f.End.Time != "" {
+			end = fmt.Sprintf("%s, the last of them written %s", Moment{Index: f.End.Index, Revision: f.End.Revision}, f.End.Time)
+		}
+		notes = append(notes, fmt.Sprintf("given up as well: %s after the point, up to %s", count(f.GivenUp, "other change", "other changes"), end))
 	}
 	if b.First.Index != b.Last.Index {
 		notes = append(notes, fmt.Sprintf("if only the last of these changes was meant: --index %d", f.Alone))
@@ -148,7 +150,7 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 	}
 	reason := fmt.Sprintf("%s in entries %d to %d, and no full snapshot with a log that goes on from before them is there", p.Target.unchanged(), last+1, end)
 	if seen.looked && !seen.existed {
-		reason = seen.near.nearest(p.Target)
+		reason = fmt.Sprintf("there is no key %q in this history; for everything that begins with it use --before-prefix", p.Target.Key)
 	}
 	return h.notFound(p, nil, end, reason)
 }
@@ -238,7 +240,7 @@ func (h *History) notFound(p *Point, before *Base, end uint64, reason string) er
 		e.Reason += "; " + lost
 	}
 	if before != nil {
-		e.Before = h.nearReach(before)
+		e.Before = h.reachPoint(before)
 	}
 	return e
 }
@@ -247,7 +249,6 @@ func (h *History) notFound(p *Point, before *Base, end uint64, reason string) er
 type search struct {
 	target   Target
 	contents func(key []byte) bool // what goes with the key; may be nil
-	near     nearKeys
 	// existed says that the key was there, though it did not change; it is known
 	// once something was looked at.
 	looked, existed bool
@@ -289,16 +290,13 @@ func (s *search) run(ctx context.Context, h *History, b *Base, last uint64, o Op
 func (s *search) see(ctx context.Context, times *watch, c engine.Change) error {
 	s.rows++
 	mine := s.target.selects(c.Key)
-	if !mine && s.target.Kind == BeforeKey {
-		s.near.see(s.target.Key, c.Key)
-		if !s.looked {
-			s.looked = true
-			there, err := c.Before([]byte(s.target.Key), false)
-			if err != nil {
-				return err
-			}
-			s.existed = there != nil
+	if !mine && s.target.Kind == BeforeKey && !s.looked {
+		s.looked = true
+		there, err := c.Before([]byte(s.target.Key), false)
+		if err != nil {
+			return err
 		}
+		s.existed = there != nil
 	}
 	if !mine && (s.contents == nil || !s.contents(c.Key)) {
 		return nil
@@ -348,91 +346,4 @@ func (t Target) selects(key []byte) bool {
 		return bytes.HasPrefix(key, []byte(t.Key))
 	}
 	return string(key) == t.Key
-}
-
-const (
-	nearShown = 3
-	// nearEdits is how many letters a mistyped key is off at most; nearWhole how
-	// long a part may be that is compared letter by letter.
-	nearEdits = 3
-	nearWhole = 32
-)
-
-// nearKeys are the keys most like one that nobody wrote, among those that it is
-// shown: first those with few letters mistyped, then those with the longest
-// beginning in common.
-type nearKeys struct {
-	best  []nearKey
-	below bool // a key begins with what was asked for
-}
-
-type nearKey struct {
-	key   string
-	edits int // nearEdits+1: more than that
-	alike int // bytes of the beginning
-}
-
-func (n *nearKeys) see(asked string, key []byte) {
-	alike := 0
-	for alike < min(len(asked), len(key)) && asked[alike] == key[alike] {
-		alike++
-	}
-	n.below = n.below || alike == len(asked)
-	k := nearKey{alike: alike, edits: edits([]byte(asked[alike:]), key[alike:])}
-	if k.edits > nearEdits && alike < len(asked)/2 || len(n.best) == nearShown && k.compare(n.best[nearShown-1]) >= 0 {
-		return
-	}
-	k.key = name(key)
-	if slices.ContainsFunc(n.best, func(o nearKey) bool { return o.key == k.key }) {
-		return
-	}
-	at, _ := slices.BinarySearchFunc(n.best, k, func(a, b nearKey) int { return a.compare(b) })
-	n.best = slices.Insert(n.best, at, k)
-	n.best = n.best[:min(len(n.best), nearShown)]
-}
-
-func (k nearKey) compare(o nearKey) int {
-	return cmp.Or(cmp.Compare(k.edits, o.edits), cmp.Compare(o.alike, k.alike))
-}
-
-// edits is the number of letters that two keys differ by, or nearEdits+1.
-func edits(a, b []byte) int {
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	if max(len(a), len(b))-min(len(a), len(b)) > nearEdits || max(len(a), len(b)) > nearWhole {
-		return nearEdits + 1
-	}
-	var row [nearWhole + 1]int
-	for j := range row {
-		row[j] = j
-	}
-	for i := range a {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range b {
-			next := diagonal
-			if a[i] != b[j] {
-				next = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return min(row[len(b)], nearEdits+1)
-}
-
-// nearest says what may have been meant.
-func (n *nearKeys) nearest(t Target) string {
-	text := fmt.Sprintf("there is no key %q in this history", t.Key)
-	if len(n.best) > 0 {
-		var names []string
-		for _, k := range n.best {
-			names = append(names, k.key)
-		}
-		text += "; nearest: " + strings.Join(names, ", ")
-	}
-	if n.below || strings.HasSuffix(t.Key, "/") {
-		text += "; for everything below it use --before-prefix"
-	}
-	return text
 }

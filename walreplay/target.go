@@ -90,11 +90,11 @@ const exact = time.Second
 
 // clock says which index a cluster had reached when, from live observations.
 type clock interface {
-	// around are the observation of the highest index at or before t, and that of
+	// marksAt are the observation of the highest index at or before t, and that of
 	// the lowest one at or after it; nil where there is none on that side.
-	around(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error)
-	// of are the last observation below index and the first one at or above it.
-	of(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error)
+	marksAt(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error)
+	// marksOf are the last observation below index and the first one at or above it.
+	marksOf(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error)
 	// duration is the time between the earliest and the latest observation of the
 	// entries from first to last, or one that is longer than exact.
 	duration(ctx context.Context, first, last uint64) (time.Duration, error)
@@ -113,7 +113,7 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 	if h.clock == nil {
 		return 0, nil, fmt.Errorf("a time needs the archive's observations, and %s has none: give an index, a revision or a key instead", h.Name)
 	}
-	before, after, err := h.clock.around(ctx, t.Time)
+	before, after, err := h.clock.marksAt(ctx, t.Time)
 	if err != nil {
 		return 0, nil, fmt.Errorf("find the index at %s: %w", t, err)
 	}
@@ -162,19 +162,6 @@ func (h *History) cameTwice(ctx context.Context, before, after *raftlog.Mark) (b
 	return took > exact, err
 }
 
-// Observed is when a live member was first seen at an index, by the clock of the
-// one who asked; zero where none was seen at just that one.
-func (h *History) Observed(ctx context.Context, index uint64) (time.Time, error) {
-	if h.clock == nil {
-		return time.Time{}, nil
-	}
-	_, after, err := h.clock.of(ctx, index)
-	if err != nil || after == nil || after.Index != index {
-		return time.Time{}, err
-	}
-	return after.Time, nil
-}
-
 // nearSeen are the recoverable points nearest to an observation, on both sides:
 // itself, unless the log or a full snapshot to begin from is missing there.
 func (h *History) nearSeen(s *raftlog.Mark) (before, after *Near) {
@@ -187,7 +174,7 @@ func (h *History) nearSeen(s *raftlog.Mark) (before, after *Near) {
 			return n, n
 		}
 	}
-	return h.around(s.Index)
+	return h.nearest(s.Index)
 }
 
 func nearest(t time.Time, before, after *raftlog.Mark) *raftlog.Mark {
@@ -205,7 +192,7 @@ func (h *History) about(ctx context.Context, index uint64) (string, error) {
 	if h.clock == nil {
 		return "", nil
 	}
-	before, after, err := h.clock.of(ctx, index)
+	before, after, err := h.clock.marksOf(ctx, index)
 	switch {
 	case err != nil:
 		return "", err

@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"strings"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/requorum/requorum/schedule/job"
@@ -23,61 +24,76 @@ type agent struct {
 	*server
 	member member
 	url    string // of its port
-	socket string
+	file   string // its configuration
+	config string // what the file has at rest
 }
 
-// ask sends a request to the agent's port, and reads the JSON that it answers. One
-// with a body is a POST.
-func (a *agent) ask(ctx context.Context, path, body string, into any) error {
-	method := http.MethodGet
-	if body != "" {
-		method = http.MethodPost
-	}
-	req, err := http.NewRequestWithContext(ctx, method, a.url+path, strings.NewReader(body))
+// status asks the agent's port.
+func (a *agent) status(ctx context.Context) (s web.Status, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+"/api/v1/status", http.NoBody)
 	if err != nil {
-		return err
+		return s, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	client := http.DefaultClient
-	if method == http.MethodPost { // jobs are started over the socket
-		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", a.socket)
-		}}}
-	}
-	res, err := client.Do(req)
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("%s: %w; its log ends: %s", a.name, err, a.logTail())
+		return s, fmt.Errorf("%s: %w; its log ends: %s", a.name, err, a.logTail())
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
 	if err != nil {
-		return fmt.Errorf("%s: %w", a.name, err)
+		return s, fmt.Errorf("%s: %w", a.name, err)
 	}
-	if res.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("%s: %s %s: %s: %s", a.name, method, path, res.Status, data)
+	if res.StatusCode != http.StatusOK {
+		return s, fmt.Errorf("%s: %s: %s", a.name, res.Status, data)
 	}
-	return json.Unmarshal(data, into)
+	return s, json.Unmarshal(data, &s)
 }
 
-func (a *agent) status(ctx context.Context) (s web.Status, err error) {
-	return s, a.ask(ctx, "/api/v1/status", "", &s)
-}
-
-// do starts a job, and waits until it has ended, well or not.
-func (a *agent) do(ctx context.Context, name, arguments string) (job.Run, error) {
-	var run web.Run
-	if err := a.ask(ctx, "/api/v1/jobs/"+name, arguments, &run); err != nil {
-		return job.Run{}, err
+// do lets the agent run a job at the next full minute, and waits until the run has
+// ended, well or not.
+func (a *agent) do(ctx context.Context, name string) (run job.Run, err error) {
+	since := time.Now()
+	if err := a.reload(name); err != nil {
+		return run, err
 	}
-	for run.State == web.Pending || run.State == web.Running {
+	defer func() { err = errors.Join(err, a.reload("")) }()
+	for {
+		s, err := a.status(ctx)
+		if err != nil {
+			return run, err
+		}
+		for _, j := range s.Jobs {
+			if j.Name == name && j.Last != nil && j.Last.Started.After(since) {
+				return *j.Last, nil
+			}
+		}
 		if err := pause(ctx, askEvery); err != nil {
-			return job.Run{}, fmt.Errorf("wait for the job %s: %w", name, err)
-		}
-		if err := a.ask(ctx, "/api/v1/jobs/"+name+"/"+run.Slot, "", &run); err != nil {
-			return job.Run{}, err
+			return run, fmt.Errorf("wait for the job %s: %w", name, err)
 		}
 	}
-	return *run.Run, nil
+}
+
+// reload gives the agent its configuration with the jobs of onlyJob.
+func (a *agent) reload(job string) error {
+	if err := os.WriteFile(a.file, []byte(a.config+onlyJob(job)), 0o600); err != nil {
+		return err
+	}
+	return a.cmd.Process.Signal(syscall.SIGHUP)
+}
+
+// onlyJob is the part of a configuration that runs one of the measured jobs each minute,
+// and the others not at all; full snapshots that become due are taken.
+func onlyJob(job string) string {
+	text := "jobs:\n"
+	for kind := fullJob; kind < besideKinds; kind++ {
+		switch name := jobNames[kind]; {
+		case name == job:
+			text += "  " + name + `: {run: here, schedule: "* * * * *", jitter: 0s}` + "\n"
+		case kind != fullJob:
+			text += "  " + name + ": {run: off}\n"
+		}
+	}
+	return text
 }
 
 // pause waits, or gives why it could not.

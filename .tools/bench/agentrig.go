@@ -68,16 +68,15 @@ etcd: {endpoints: [%q]}
 member: {data-dir: %q}
 repository: {url: %q}
 archive: {interval: 1s, spool-dir: %q}
-jobs: {replay: {run: lease}}
 resources: {scratch-dir: %q, job-memory: %d}
-listen: {address: "127.0.0.1:%d", socket: %q}
+listen: {address: "127.0.0.1:%d"}
 `, m.name, m.clientURL, m.dataDir,
 		"s3://"+s3Bucket+"/"+g.prefix+"?region=us-east-1&path-style=true&endpoint="+g.bench.s3Endpoint,
-		dir+"/spool", dir+"/scratch", int64(jobMemory), ports[0], dir+"/a.sock")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		dir+"/spool", dir+"/scratch", int64(jobMemory), ports[0])
+	if err := os.WriteFile(file, []byte(text+onlyJob("")), 0o600); err != nil {
 		return nil, err
 	}
-	a := &agent{member: m, url: fmt.Sprintf("http://127.0.0.1:%d", ports[0]), socket: dir + "/a.sock"}
+	a := &agent{member: m, url: fmt.Sprintf("http://127.0.0.1:%d", ports[0]), file: file, config: text}
 	a.server, err = startServer(ctx, "agent-"+g.prefix+"-"+m.name, g.bench.dir, a.url+"/healthz", g.bench.s3Env(), "nice", "-n", "10", g.bench.requorum(), "agent", "--config", file)
 	return a, err
 }

@@ -89,7 +89,7 @@ func (w *watcher) look() error {
 func (w *watcher) lookAtChild(pid int, now time.Time) {
 	// Until it runs its own program its memory is that of the agent.
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || !slices.Contains(strings.Split(string(args), "\x00"), "agent-job") {
+	if err != nil || !slices.Contains(strings.Split(string(args), "\x00"), "verify") {
 		return
 	}
 	cpu, err := cpuOf(pid)

@@ -129,8 +129,19 @@ func (b *bench) startArchiver(m member, repo, dir string) (*archiver, error) {
 		return nil, err
 	}
 	a := &archiver{log: log, started: time.Now()}
-	a.cmd = exec.Command(b.requorum(), "archive", "--data-dir", m.dataDir, "--endpoints", m.clientURL, "--repo", repo, //nolint:noctx // ended by end
-		"--interval", "1s", "--merge=false", "--spool-dir", filepath.Join(dir, "spool"))
+	file := filepath.Join(dir, "agent.yaml")
+	err = os.WriteFile(file, fmt.Appendf(nil, `
+etcd: {endpoints: [%q]}
+member: {data-dir: %q}
+repository: {url: %q}
+archive: {interval: 1s, spool-dir: %q}
+jobs: none
+listen: {address: "127.0.0.1:0"}
+`, m.clientURL, m.dataDir, repo, filepath.Join(dir, "spool")), 0o600)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	a.cmd = exec.Command(b.requorum(), "agent", "--config", file) //nolint:noctx // ended by end
 	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, b.s3Env()...)
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	return a, a.cmd.Start()

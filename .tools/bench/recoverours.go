@@ -40,14 +40,12 @@ func (b *bench) operator(ctx context.Context, env []string, program string, args
 // writeCluster writes the operator's file: the hosts are all this machine.
 func writeCluster(c *crash) error {
 	var file strings.Builder
-	fmt.Fprintf(&file, "cluster: bench\ndefaults: {run: env, requorum: %q, kind: store}\nhosts:\n", c.bench.requorum())
+	fmt.Fprintf(&file, "cluster: bench\ndefaults: {run: env, requorum: %q, kind: command}\nhosts:\n", c.bench.requorum())
 	for _, m := range c.members {
-		command, err := json.Marshal(append([]string{c.bench.etcd("etcd")}, m.args(initialCluster(c.members...))...)) // YAML reads it
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&file, "  - {member: %s, peer-urls: [%q], client-urls: [%q], data-dir: %q, store: {command: %s}, state-dir: %q}\n",
-			m.name, m.peerURL, m.clientURL, m.dataDir, command, c.bench.path(operatorFolder, m.name+".state"))
+		start := strings.Join(append([]string{"setsid", c.bench.etcd("etcd")}, m.args(initialCluster(c.members...))...), " ") + " &"
+		// The members were killed: none has to be stopped.
+		fmt.Fprintf(&file, "  - {member: %s, peer-urls: [%q], client-urls: [%q], data-dir: %q, command: {start: [sh, -c, %q], stop: ['false']}, state-dir: %q}\n",
+			m.name, m.peerURL, m.clientURL, m.dataDir, start, c.bench.path(operatorFolder, m.name+".state"))
 	}
 	return os.WriteFile(c.bench.path(operatorFolder, clusterFile), []byte(file.String()), 0o600)
 }

@@ -100,7 +100,6 @@ func clientMain(ctx context.Context, args []string) (err error) {
 	}
 	server, err := store.StartMember(ctx, store.MemberConfig{
 		Name: member.name, DataDir: dataDir, ListenClientURLs: []string{member.clientURL}, ListenPeerURLs: []string{member.peerURL},
-		Settings: store.Settings{LogLevel: "error"},
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"filippo.io/age"
+
+	"github.com/requorum/requorum/sinks/signing"
 )
 
 // slowRounds is in how many counted rounds the slow contestants take part.
@@ -21,7 +23,7 @@ func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err erro
 	if r.versions, err = b.versions(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.newKeys(ctx); err != nil {
+	if err := b.newKeys(); err != nil {
 		return nil, err
 	}
 	gateway, err := b.startS3(ctx)
@@ -118,14 +120,19 @@ func (o *options) snapshots(ctx context.Context, b *bench, s *source, r *report)
 }
 
 // newKeys makes the age key that encrypted backups are for, and the key that signs.
-func (b *bench) newKeys(ctx context.Context) error {
+func (b *bench) newKeys() error {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		return err
 	}
 	b.recipient = id.Recipient().String()
-	_, signing := measure(ctx, nil, b.requorum(), "keys", "new", b.path(signingKey))
-	return errors.Join(signing, os.WriteFile(b.path(identityFile), []byte(id.String()+"\n"), 0o600))
+	private, public, err := signing.NewKey()
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(b.path(signingKey), private, 0o600),
+		os.WriteFile(b.path(signingKey)+".trust", append([]byte("bench@localhost "), public...), 0o600),
+		os.WriteFile(b.path(identityFile), []byte(id.String()+"\n"), 0o600))
 }
 
 func (o *options) backups(ctx context.Context, b *bench, s *source, r *report) (err error) {

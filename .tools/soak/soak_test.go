@@ -14,10 +14,10 @@ const prefix = `"Package":"github.com/requorum/requorum/`
 // first is a run of two packages in which all goes well.
 var first = strings.ReplaceAll(`{"Action":"start",@cmd"}
 {"Action":"run",@cmd","Test":"TestLog"}
-{"Action":"run",@cmd","Test":"TestLog/3.4"}
-{"Action":"attr",@cmd","Test":"TestLog/3.4","Key":"archivers-killed","Value":"12"}
-{"Action":"attr",@cmd","Test":"TestLog/3.4","Key":"etcd","Value":"3.4.23|x"}
-{"Action":"pass",@cmd","Test":"TestLog/3.4","Elapsed":12.4}
+{"Action":"run",@cmd","Test":"TestLog/3.5"}
+{"Action":"attr",@cmd","Test":"TestLog/3.5","Key":"archivers-killed","Value":"12"}
+{"Action":"attr",@cmd","Test":"TestLog/3.5","Key":"etcd","Value":"3.5.23|x"}
+{"Action":"pass",@cmd","Test":"TestLog/3.5","Elapsed":12.4}
 {"Action":"run",@cmd","Test":"TestLog/3.7"}
 {"Action":"attr",@cmd","Test":"TestLog/3.7","Key":"archivers-killed","Value":"13"}
 {"Action":"pass",@cmd","Test":"TestLog/3.7","Elapsed":9}
@@ -66,7 +66,7 @@ func TestReport(t *testing.T) {
 	}
 	rows := whole(r)
 	for _, c := range []struct{ pkg, test, result, figures, took string }{
-		{"cmd", "TestLog/3.4", "pass", "archivers killed 12; etcd 3.4.23|x", "12s"},
+		{"cmd", "TestLog/3.5", "pass", "archivers killed 12; etcd 3.5.23|x", "12s"},
 		{"cmd", "TestLog/3.7", "pass", "archivers killed 13", "9s"},
 		{"cmd", "TestRounds", "pass", "rounds 1", "1m1s"},
 		{"store", "TestRoot", "skip", "", "0s"},
@@ -96,9 +96,9 @@ func TestMerge(t *testing.T) {
 	r, _, _ := results(t, first)
 	rows := whole(r)
 	part, failed, out := results(t, strings.ReplaceAll(`{"Action":"run",@cmd","Test":"TestLog"}
-{"Action":"run",@cmd","Test":"TestLog/3.4"}
-{"Action":"output",@cmd","Test":"TestLog/3.4","Output":"row 7 differs\n"}
-{"Action":"fail",@cmd","Test":"TestLog/3.4","Elapsed":3}
+{"Action":"run",@cmd","Test":"TestLog/3.5"}
+{"Action":"output",@cmd","Test":"TestLog/3.5","Output":"row 7 differs\n"}
+{"Action":"fail",@cmd","Test":"TestLog/3.5","Elapsed":3}
 {"Action":"fail",@cmd","Test":"TestLog","Elapsed":3}
 {"Action":"run",@cmd","Test":"TestRounds"}
 {"Action":"pass",@cmd","Test":"TestRounds","Elapsed":2}
@@ -111,7 +111,7 @@ func TestMerge(t *testing.T) {
 	news, ran := part.rows()
 	rows = merge(rows, news, ran)
 	for _, c := range []struct{ test, result, on string }{
-		{"TestLog/3.4", "fail", part.On}, {"TestLog", "fail", part.On}, {"TestLog/3.7", "pass", r.On},
+		{"TestLog/3.5", "fail", part.On}, {"TestLog", "fail", part.On}, {"TestLog/3.7", "pass", r.On},
 	} {
 		if got := find(rows, "cmd", c.test); got == nil || got.Result != c.result || got.On != c.on {
 			t.Errorf("%s: %+v, want %s, %s", c.test, got, c.result, c.on)

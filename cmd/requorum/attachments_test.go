@@ -1,9 +1,9 @@
 package main
 
 import (
+	"archive/tar"
 	"context"
-	"encoding/json"
-	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +31,7 @@ func attachmentRepo(t *testing.T) (url, key string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
-		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogFile: os.DevNull},
 	})
 	require.NoError(t, err)
 	t.Cleanup(c.Kill)
@@ -46,54 +46,47 @@ func attachmentRepo(t *testing.T) (url, key string) {
 	for path, content := range map[string]string{filepath.Join(pki, "ca.key"): "the key", filepath.Join(pki, "ca.crt"): "the CA", key: identity.String()} {
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
-	all := job.Attachments([]job.Attachment{{Name: "pki", Path: pki}})
+	files, err := job.PackAttachments(ctx, []string{pki})
+	require.NoError(t, err)
 	url = filepath.Join(t.TempDir(), "repo")
 	d, err := disk.New(url)
 	require.NoError(t, err)
 	defer d.Close()
-	req := snapshot.Request{Client: client, Sinks: []sinks.Sink{d}, Tool: "test", Attachments: all}
+	req := snapshot.Request{Client: client, Sink: d, Tool: "test", Attachments: files}
 	req.Codec.Recipients = []age.Recipient{identity.Recipient()}
 	_, err = snapshot.Take(ctx, req)
 	require.NoError(t, err)
 	return url, key
 }
 
-// What was stored with a backup is shown, listed, and comes back out of it.
-func TestAttachmentsCommand(t *testing.T) {
+// The files that were stored with a backup come back out of it.
+func TestShow_Attachments_WritesTar(t *testing.T) {
 	url, key := attachmentRepo(t)
-	if out := runHere(t.Context(), "show", "--repo", url); out.code != exitOK || !strings.Contains(out.stdout, "pki: 2 files, 13 B") {
+	if out := runHere(t.Context(), "show", "--repo", url); out.code != exitOK || !strings.Contains(out.stdout, "as attachments.tar.zst.age") {
 		t.Errorf("show: %+v", out)
 	}
-	if out := runHere(t.Context(), "attachments", "list", "--repo", url); out.code != exitOK || !strings.Contains(out.stdout, "attachment-pki.tar.zst.age") {
-		t.Errorf("list: %+v", out)
-	}
-	var listed attachmentsReport
-	out := runHere(t.Context(), "attachments", "list", "latest", "--repo", url, "--output", "json")
-	if err := json.Unmarshal([]byte(out.stdout), &listed); err != nil || len(listed.Attachments) != 1 || listed.Attachments[0].Files != 2 {
-		t.Errorf("list: %+v, %v", out, err)
-	}
-	to := filepath.Join(t.TempDir(), "to")
-	extract := func(want int, args ...string) string {
+	show := func(want int, args ...string) string {
 		t.Helper()
-		out := runHere(t.Context(), append([]string{"attachments", "extract", "--repo", url}, args...)...)
-		if out.code != want {
-			t.Errorf("extract %v: %+v, want exit code %d", args, out, want)
+		out := runHere(t.Context(), append([]string{"show", "--attachments", "--repo", url}, args...)...)
+		if out.code != want || want != exitOK && out.stdout != "" {
+			t.Errorf("show %v: %+v, want exit code %d", args, out, want)
 		}
-		return fmt.Sprint(out)
+		return out.stdout
 	}
-	extract(exitUsage, "--name", "pki")
-	extract(exitNothing, "--name", "other", "--to", to, "--identity", key)
-	extract(exitFailed, "--name", "pki", "--to", to)
-	if _, err := os.Lstat(to); !os.IsNotExist(err) {
-		t.Errorf("something was made without an identity: %v", err)
+	show(exitFailed)
+	show(exitUsage, "--identity", key, "--output", "json")
+	files := map[string]string{}
+	for in := tar.NewReader(strings.NewReader(show(exitOK, "--identity", key))); ; {
+		h, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		data, err := io.ReadAll(in)
+		require.NoError(t, err)
+		files[filepath.Base(h.Name)] = string(data)
 	}
-	extract(exitOK, "--name", "pki", "--to", to, "--identity", key)
-	if data, err := os.ReadFile(filepath.Join(to, "ca.key")); err != nil || string(data) != "the key" {
-		t.Errorf("%q, %v", data, err)
-	}
-	if said := extract(exitFailed, "--name", "pki", "--to", to, "--identity", key); !strings.Contains(said, "nothing is overwritten") {
-		t.Error(said)
-	}
+	require.Equal(t, map[string]string{"pki": "", "ca.key": "the key", "ca.crt": "the CA"}, files)
 }
 
 // Attachments of a full snapshot in the clear, which somebody may have added, are extracted
@@ -118,11 +111,11 @@ func TestAttachmentsPlanted(t *testing.T) {
 		t.Helper()
 		m := *c.Manifests[0]
 		m.ID = id
-		m.Attachments = slices.Clone(m.Attachments)
-		from := m.Attachments[0].Object.Name
-		m.Attachments[0].Object.Name = repository.AttachmentName(m.Timeline, m.ID, 1, "pki")
+		from := m.Attachments.Name
+		m.Attachments = new(*m.Attachments)
+		m.Attachments.Name = repository.AttachmentsName(m.Timeline, m.ID, 1)
 		attempt(&m)
-		copied(from, m.Attachments[0].Object.Name)
+		copied(from, m.Attachments.Name)
 		copied(c.Manifests[0].Object.Name, m.Object.Name)
 		require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, m.ID), m))
 	}
@@ -131,26 +124,22 @@ func TestAttachmentsPlanted(t *testing.T) {
 		m.Object.Name, m.Object.Codecs = repository.SnapshotName(m.Timeline, m.ID, 1, false), []string{codec.Zstd}
 	}
 	plant("20990101T000000Z-000001", inTheClear)
-	to := filepath.Join(t.TempDir(), "to")
 	for _, id := range []string{"", "latest"} {
-		out := runHere(t.Context(), slices.DeleteFunc([]string{"attachments", "extract", id, "--name", "pki", "--to", to, "--identity", key, "--repo", url}, func(s string) bool { return s == "" })...)
-		if out.code != exitFailed || !strings.Contains(out.stderr, "full snapshot 20990101T000000Z-000001 of timeline") || !strings.Contains(out.stderr, "is not encrypted, though older full snapshots there are") {
+		out := runHere(t.Context(), slices.DeleteFunc([]string{"show", id, "--attachments", "--identity", key, "--repo", url}, func(s string) bool { return s == "" })...)
+		if out.code != exitFailed || out.stdout != "" || !strings.Contains(out.stderr, "full snapshot 20990101T000000Z-000001 of timeline") || !strings.Contains(out.stderr, "is not encrypted, though older full snapshots there are") {
 			t.Errorf("%q: %+v", id, out)
 		}
 	}
-	if _, err := os.Lstat(to); !os.IsNotExist(err) {
-		t.Errorf("something was extracted: %v", err)
-	}
-	if out := runHere(t.Context(), "attachments", "extract", "20990101T000000Z-000001", "--name", "pki", "--to", to, "--identity", key, "--repo", url); out.code != exitOK {
+	if out := runHere(t.Context(), "show", "20990101T000000Z-000001", "--attachments", "--identity", key, "--repo", url); out.code != exitOK {
 		t.Errorf("named: %+v", out)
 	}
 	plant("20990101T000000Z-000002", func(m *snapshot.Manifest) {
 		m.Object.Name = repository.SnapshotName(m.Timeline, m.ID, 1, true)
-		m.Attachments[0].Object.Codecs = []string{codec.Zstd}
+		m.Attachments.Codecs = []string{codec.Zstd}
 	})
-	for _, args := range [][]string{{"attachments", "extract", "--name", "pki", "--to", to}, {"attachments", "list"}, {"verify", "20990101T000000Z-000002", "--no-verdict"}} {
+	for _, args := range [][]string{{"show", "--attachments"}, {"show"}, {"verify", "20990101T000000Z-000002", "--no-verdict"}} {
 		out := runHere(t.Context(), append(args, "--repo", url)...)
-		if text := out.stderr + out.stdout; out.code != exitDamaged || !strings.Contains(text, "its attachment pki is not encrypted, and attachments are stored encrypted only: somebody else made it; find out who did, then remove the backup") {
+		if text := out.stderr + out.stdout; out.code != exitDamaged || !strings.Contains(text, "its attachments are not encrypted, and attachments are stored encrypted only: somebody else made them; find out who did, then remove the backup") {
 			t.Errorf("%v: %+v", args, out)
 		}
 	}

@@ -26,19 +26,17 @@ type backupOptions struct {
 	walDir  string
 	labels  []string
 	dryRun  bool
-
-	stored []string // where the backup is by now
 }
 
 func (o *backupOptions) addFlags(f *pflag.FlagSet) {
-	o.repo.addFlags(f, true)
+	o.repo.addFlags(f, false)
 	o.conn.addFlags(f)
 	o.codecFlags.addFlags(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "the data `directory` of a member that runs on this machine, whose database is read from its file")
 	f.StringVar(&o.walDir, "wal-dir", "", "with --data-dir: that member's WAL `directory`, if it is a separate one")
 	f.StringArrayVar(&o.labels, "label", nil, "keep this `key=value` with the backup; may be given more than once")
 	f.BoolVar(&o.req.HashKV, "hashkv", false, "also keep etcd's HashKV at the backup's revision; the member pauses for it, about 1 s for 1.4 GB")
-	f.BoolVar(&o.req.ReadBack, "read-back", false, "read the whole backup back from each repository and compare it before it counts")
+	f.BoolVar(&o.req.ReadBack, "read-back", false, "read the whole backup back from the repository and compare it before it counts")
 	durationVar(f, &o.req.Timeout, "timeout", snapshot.DefaultTimeout, time.Millisecond, "give up after this time: a long stream makes the member's database grow")
 	durationVar(f, &o.conn.cfg.StallTimeout, "stall-timeout", 30*time.Second, time.Millisecond, "give up on a member that sends nothing, or hardly anything, for this time")
 	parsedVar(f, &o.req.Parent, "parent", "", "the `timeline` that this cluster was restored from, for its first backup where no agent recorded that", func(s string) (*repository.Branch, error) {
@@ -54,8 +52,8 @@ func newBackupCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup --repo URL [--endpoints URL,…]",
 		Short: "Take one full snapshot of an etcd cluster now",
-		Long: `Take one full snapshot of an etcd cluster (3.4 to 3.7) and store it in one or
-more repositories, in one read of the cluster and without a temporary file.
+		Long: `Take one full snapshot of an etcd cluster (3.5 to 3.7) and store it in a
+repository, without a temporary file.
 
 The snapshot holds every write that was acknowledged before the command began:
 the cluster's quorum is asked first, a member that is behind or cut off is not
@@ -71,9 +69,10 @@ says why.
 A repository belongs to one cluster, and to those that were restored or recovered
 from it. Another cluster's backup is refused, unless --new-lineage allows it.
 
-With several repositories, one that fails does not keep the others from having
-the backup; the command then ends with status 5. What is interrupted leaves no
-backup.
+A backup that fails or is interrupted leaves nothing that looks like one.
+
+For a second copy, let the bucket replicate itself, or copy the directory: a
+repository is plain files.
 
 With authentication on, etcd gives snapshots to users with the root role only.`,
 		Example: `  requorum backup --repo file:///var/backups/etcd
@@ -81,12 +80,7 @@ With authentication on, etcd gives snapshots to users with the root role only.`,
       --cacert ca.crt --cert client.crt --key client.key \
       --repo 's3://backups/etcd?region=eu-central-1' --recipient age1…`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := g.backup(cmd.Context(), &o)
-			changed := "no backup was stored"
-			if len(o.stored) > 0 {
-				changed = "the backup is stored in " + strings.Join(o.stored, " and ") + " alone"
-			}
-			return ifInterrupted(cmd.Context(), err, changed)
+			return ifInterrupted(cmd.Context(), g.backup(cmd.Context(), &o), "no backup was stored")
 		},
 	}
 	o.addFlags(cmd.Flags())
@@ -100,12 +94,11 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 	if err := o.repo.keys.mayWrite(); err != nil {
 		return err
 	}
-	all, err := o.repo.openSinks(ctx, g)
-	if err != nil {
+	req := o.req
+	if req.Sink, err = o.repo.openSink(ctx, g); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeSinks(all)) }()
-	req := o.req
+	defer func() { err = errors.Join(err, req.Sink.Close()) }()
 	if req.Client, err = o.conn.connect(ctx, g); err != nil {
 		return err
 	}
@@ -116,26 +109,35 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 		}
 	}
 	if o.dryRun {
-		return g.backupPlan(ctx, req, all)
+		return g.backupPlan(ctx, req)
 	}
-	req.Sinks = all
-	for _, s := range all {
-		g.noteAbilities(ctx, s)
-	}
+	g.noteAbilities(ctx, req.Sink)
 	meter := g.newMeter()
 	req.Progress = func(p snapshot.Progress) { meter.update(p.Phase, p.Done, p.Total) }
 	result, err := snapshot.Take(ctx, req)
 	meter.finish()
-	if result == nil {
+	if err != nil {
 		return err
 	}
-	for _, out := range result.Outcomes {
-		if out.Manifest != nil {
-			o.stored = append(o.stored, out.Sink.String())
-			g.noteEnded(ctx, out.Sink, out.Manifest)
-		}
+	g.noteEnded(ctx, req.Sink, result.Manifest)
+	return errors.Join(g.printBackup(req.Sink, result), checkStartedOver(ctx, req.Sink))
+}
+
+// checkStartedOver reports after a backup that the cluster began again without archived
+// writes: its backups may be all that anybody reads.
+func checkStartedOver(ctx context.Context, s sinks.Sink) error {
+	repo, err := repository.Open(ctx, s)
+	if err != nil {
+		return err
 	}
-	return errors.Join(g.printBackup(result), err)
+	c, err := snapshot.ReadCatalog(ctx, repo)
+	if err == nil {
+		err = walreplay.NewArchives(repo).CheckStartedOver(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("the backup is stored: %w", err)
+	}
+	return nil
 }
 
 // noteEnded says that the cluster that was backed up should not be
@@ -156,6 +158,9 @@ func (g *globals) noteEnded(ctx context.Context, s sinks.Sink, m *snapshot.Manif
 
 // check checks the options before anything is touched, and completes the request.
 func (o *backupOptions) check(g *globals) (err error) {
+	if len(o.repo.urls) > 1 {
+		return usageError{fmt.Errorf("backup stores in one repository, and %d are given: name one with --repo; for a second copy, replicate the bucket or copy the directory, since a repository is plain files", len(o.repo.urls))}
+	}
 	o.req.Tool, o.req.Reached, o.req.Logger = "requorum "+version, archive.Reached, g.logger()
 	if o.walDir != "" && o.dataDir == "" {
 		return usageError{errors.New("--wal-dir goes with --data-dir")}
@@ -192,7 +197,7 @@ func (g *globals) noteAbilities(ctx context.Context, s sinks.Sink) {
 }
 
 // backupPlan says what backup would do.
-func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []sinks.Sink) error {
+func (g *globals) backupPlan(ctx context.Context, req snapshot.Request) error {
 	survey, err := req.Client.Survey(ctx)
 	if err != nil {
 		return err
@@ -201,21 +206,16 @@ func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []si
 	if err != nil {
 		return err
 	}
-	for _, s := range all {
-		if err := req.CheckLineage(ctx, s, survey); err != nil {
-			return err
-		}
+	if err := req.CheckLineage(ctx, survey); err != nil {
+		return err
 	}
-	report := backupPlanReport{ClusterID: snapshot.ID(survey.ClusterID)}
+	report := backupPlanReport{ClusterID: snapshot.ID(survey.ClusterID), Repository: req.Sink.String()}
 	for _, m := range req.Candidates(survey, barrier) {
 		report.Members = append(report.Members, candidateReport{Name: m.Name, ID: snapshot.ID(m.MemberID), Endpoint: m.Endpoint,
 			IsLeader: m.IsLeader, IsLearner: m.IsLearner, Bytes: m.DBSize, Behind: max(0, int64(barrier.Index)-int64(m.AppliedIndex))})
 	}
 	if len(report.Members) > 0 && req.Local.Is(uint64(report.ClusterID), uint64(report.Members[0].ID)) {
 		report.File = req.Local.Database
-	}
-	for _, s := range all {
-		report.Repositories = append(report.Repositories, s.String())
 	}
 	if g.output == "json" {
 		return g.printJSON(report)
@@ -231,16 +231,16 @@ func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []si
 	if file := report.File; file != "" {
 		g.printf("from its file %s, ", file)
 	}
-	g.printf("and stored in %s. Nothing was changed.\n", strings.Join(report.Repositories, " and "))
+	g.printf("and stored in %s. Nothing was changed.\n", report.Repository)
 	return nil
 }
 
 // backupPlanReport is the JSON form of `requorum backup --dry-run`.
 type backupPlanReport struct {
-	ClusterID    snapshot.ID       `json:"cluster_id"`
-	Members      []candidateReport `json:"members"`
-	File         string            `json:"file,omitempty"` // that the first member's database is read from
-	Repositories []string          `json:"repositories"`
+	ClusterID  snapshot.ID       `json:"cluster_id"`
+	Members    []candidateReport `json:"members"`
+	File       string            `json:"file,omitempty"` // that the first member's database is read from
+	Repository string            `json:"repository"`
 }
 
 type candidateReport struct {
@@ -265,19 +265,13 @@ func (c candidateReport) role() string {
 
 // backupReport is the JSON form of `requorum backup`.
 type backupReport struct {
-	Repositories []backupOutcome `json:"repositories"`
+	Repository  string             `json:"repository"`
+	NewTimeline bool               `json:"new_timeline"`
+	Backup      *snapshot.Manifest `json:"backup"`
 	// Skipped are the members that were tried before the one that was read.
 	Skipped []skippedMember `json:"skipped_members"`
 	// Streamed says why the member's file was not read, with --data-dir.
 	Streamed string `json:"streamed,omitempty"`
-}
-
-type backupOutcome struct {
-	Repository  string             `json:"repository"`
-	OK          bool               `json:"ok"`
-	Error       string             `json:"error,omitempty"`
-	NewTimeline bool               `json:"new_timeline"`
-	Backup      *snapshot.Manifest `json:"backup,omitempty"`
 }
 
 type skippedMember struct {
@@ -286,18 +280,11 @@ type skippedMember struct {
 	Error    string `json:"error"`
 }
 
-func (g *globals) printBackup(r *snapshot.Result) error {
-	report := backupReport{Repositories: []backupOutcome{}, Skipped: []skippedMember{}, Streamed: r.Streamed}
-	for _, o := range r.Outcomes {
-		if o.Damage != nil {
-			g.note("%v; the backups are not affected", o.Damage)
-		}
-		one := backupOutcome{Repository: o.Sink.String(), OK: o.Err == nil, NewTimeline: o.NewTimeline, Backup: o.Manifest}
-		if o.Err != nil {
-			one.Error = o.Err.Error()
-		}
-		report.Repositories = append(report.Repositories, one)
+func (g *globals) printBackup(s sinks.Sink, r *snapshot.Result) error {
+	if r.Damage != nil {
+		g.note("%v; the backups are not affected", r.Damage)
 	}
+	report := backupReport{Repository: s.String(), NewTimeline: r.NewTimeline, Backup: r.Manifest, Skipped: []skippedMember{}, Streamed: r.Streamed}
 	for _, f := range r.Failures {
 		report.Skipped = append(report.Skipped, skippedMember{f.Endpoint, f.Member, f.Err.Error()})
 	}
@@ -310,22 +297,16 @@ func (g *globals) printBackup(r *snapshot.Result) error {
 	for _, f := range report.Skipped {
 		g.printf("Member %s at %s was not read: %s\n", f.Member, f.Endpoint, oneLine(f.Error))
 	}
-	for _, o := range report.Repositories {
-		if !o.OK {
-			g.printf("%s: failed\n", o.Repository)
-			continue
-		}
-		m := o.Backup
-		if o.NewTimeline {
-			g.printf("%s: opened timeline %s\n", o.Repository, m.Timeline)
-		}
-		rate := ""
-		if d := m.Finished.Sub(m.Started); d > 0 {
-			rate = fmt.Sprintf(" (%s/s)", size(int64(float64(m.Object.RawSize)/d.Seconds())))
-		}
-		g.printf("%s: backup %s\n  revision %d, raft index %d, from %s %s\n  %s stored as %s in %s%s\n",
-			o.Repository, m.ID, m.Facts.Revision, m.Facts.RaftIndex, m.Source.Name, m.Source.Endpoint,
-			size(m.Object.RawSize), size(m.Object.StoredSize), took(m.Finished.Sub(m.Started)), rate)
+	m := report.Backup
+	if report.NewTimeline {
+		g.printf("%s: opened timeline %s\n", report.Repository, m.Timeline)
 	}
+	rate := ""
+	if d := m.Finished.Sub(m.Started); d > 0 {
+		rate = fmt.Sprintf(" (%s/s)", size(int64(float64(m.Object.RawSize)/d.Seconds())))
+	}
+	g.printf("%s: backup %s\n  revision %d, raft index %d, from %s %s\n  %s stored as %s in %s%s\n",
+		report.Repository, m.ID, m.Facts.Revision, m.Facts.RaftIndex, m.Source.Name, m.Source.Endpoint,
+		size(m.Object.RawSize), size(m.Object.StoredSize), took(m.Finished.Sub(m.Started)), rate)
 	return nil
 }

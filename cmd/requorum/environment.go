@@ -32,6 +32,11 @@ func applySettings(cmd *cobra.Command, g *globals) error {
 			}
 		}
 	})
+	for option := range removedOptions[cmd.Name()] {
+		if name := environmentName(option); g.getenv(name) != "" && !hasOption(cmd.Root(), option) {
+			err = errors.Join(err, fmt.Errorf("environment variable %s: %w", name, removedOption(cmd, option)))
+		}
+	}
 	if err != nil {
 		return usageError{err}
 	}

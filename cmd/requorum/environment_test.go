@@ -56,8 +56,8 @@ func TestPromise4UnknownSettings(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "REQUORUM_TIMEOUT") || exitCode(t.Context(), err) != exitUsage {
 		t.Fatalf("got %v, want an error of usage that names the variable", err)
 	}
-	_, _, _, err = settingsOf(t, nil, "--passphrase-file", "")
-	require.ErrorContains(t, err, "--passphrase-file has no value", "an option without a value")
+	_, _, _, err = settingsOf(t, nil, "--wal-dir", "")
+	require.ErrorContains(t, err, "--wal-dir has no value", "an option without a value")
 }
 
 // REQUORUM_AGENT_CONFIG names the agent's file, as REQUORUM_RECOVER_CONFIG that of a

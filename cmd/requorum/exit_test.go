@@ -32,11 +32,12 @@ func TestExitCodes(t *testing.T) {
 		{"a damaged log", t.Context(), fmt.Errorf("x: %w", &walfile.CorruptError{Err: errors.New("y")}), 3},
 		{"two logs that contradict each other", t.Context(), fmt.Errorf("x: %w", &segment.ForkError{}), 3},
 		{"nothing there", t.Context(), fmt.Errorf("x: %w", snapshot.ErrNoBackup), 4},
-		{"incomplete", t.Context(), fmt.Errorf("x: %w", snapshot.ErrIncomplete), 5},
-		{"incomplete because one is damaged", t.Context(), fmt.Errorf("%w: %w", snapshot.ErrIncomplete, damaged), 5},
+		{"incomplete", t.Context(), fmt.Errorf("x: %w", snapshot.IncompleteError("y")), 5},
+		{"incomplete because one is damaged", t.Context(), fmt.Errorf("%w: %w", snapshot.IncompleteError("y"), damaged), 5},
 		{"unproven", t.Context(), fmt.Errorf("%w: x", errUnproven), 6},
 		{"incomplete, and unproven", t.Context(), errors.Join(snapshot.IncompleteError("x"), errUnproven), 5},
 		{"more than one history", t.Context(), fmt.Errorf("x: %w", &sources.NeedSourceError{}), 2},
+		{"a cluster that started over", t.Context(), fmt.Errorf("x: %w", &snapshot.StartedOverError{}), 7},
 		{"nothing to recover from", t.Context(), &sources.NothingError{}, 4},
 		{"interrupted", interrupted, errors.New("x"), 130},
 	} {
@@ -48,7 +49,7 @@ func TestExitCodes(t *testing.T) {
 
 // Wrong arguments are wrong usage, of a command below another as well.
 func TestWrongArguments(t *testing.T) {
-	for _, args := range [][]string{{"list", "x"}, {"keys", "new"}, {"keys", "bogus"}, {"host", "may-start", "x"}, {"attachments", "list", "x", "y"}} {
+	for _, args := range [][]string{{"list", "x"}, {"host", "may-start", "x"}} {
 		if e := runHere(t.Context(), args...); e.code != exitUsage {
 			t.Error(e)
 		}

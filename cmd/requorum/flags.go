@@ -42,9 +42,9 @@ func (r *repoFlags) addFlags(f *pflag.FlagSet, several bool) {
 		usage += "; may be given more than once"
 	}
 	f.StringArrayVarP(&r.urls, "repo", "r", nil, usage)
-	bytesVar(f, &r.limits.Up, "limit-upload", "", "at most this many bytes a second to each repository, such as 50MiB")
+	bytesVar(f, &r.limits.Up, "limit-upload", "", "at most this many bytes a second to a repository, such as 50MiB")
 	durationVar(f, &r.retryFor, "retry-for", time.Minute, time.Millisecond, "how long to try again while a repository is away or throttles")
-	bytesVar(f, &r.limits.Down, "limit-download", "", "at most this many bytes a second from each repository, such as 50MiB")
+	bytesVar(f, &r.limits.Down, "limit-download", "", "at most this many bytes a second from a repository, such as 50MiB")
 	f.StringVar(&r.keys.signingKey, "signing-key", "", "sign what is written into a repository with the Ed25519 key in this `file` (ssh-keygen -t ed25519)")
 	r.keys.addTrustFlags(f)
 }
@@ -55,27 +55,14 @@ type keyFlags struct {
 	trust      string
 	revoked    []string
 	insecure   bool
+	// allowRollback takes a repository that holds less than before as it is.
+	allowRollback bool
 }
 
 func (k *keyFlags) addTrustFlags(f *pflag.FlagSet) {
 	f.StringVar(&k.trust, "trust", "", "believe only what a key in this `file` signed (OpenSSH's allowed_signers); the rest of a repository does not exist then")
 	f.StringArrayVar(&k.revoked, "revoked-keys", nil, "public keys in this `file`, one a line, are not trusted any more; may be given more than once")
 	f.BoolVar(&k.insecure, "insecure-unsigned", false, "check nobody's signature, although a file of trusted keys is configured")
-}
-
-// freshness is what notices that a repository holds less than when this user read it last.
-func (g *globals) freshness(checked, allow bool) (*walreplay.Freshness, error) {
-	if !checked {
-		if allow {
-			return nil, usageError{errors.New("--allow-rollback is of no use without --trust: what was seen of a repository counts only where signatures are checked")}
-		}
-		return nil, nil
-	}
-	dir, err := config.SeenDir(g.getenv)
-	if err != nil {
-		g.note("how far the repository reaches is not remembered, so that an older copy of it will not be noticed: %v", err)
-	}
-	return &walreplay.Freshness{Dir: dir, Allow: allow, Unkept: func(err error) { g.note("%v", err) }}, nil
 }
 
 // orRollback adds to an error about a repository that holds less than before what takes
@@ -88,8 +75,8 @@ func orRollback(err error) error {
 	return fmt.Errorf("%w; --allow-rollback takes it as it is", err)
 }
 
-func addRollbackFlag(f *pflag.FlagSet, allow *bool) {
-	f.BoolVar(allow, "allow-rollback", false, "go on although the repository holds less than when it was read last (with --trust)")
+func (k *keyFlags) addRollbackFlag(f *pflag.FlagSet) {
+	f.BoolVar(&k.allowRollback, "allow-rollback", false, "go on although the repository holds less than when it was read last (with --trust)")
 }
 
 // checks reports whether signatures are checked.
@@ -120,10 +107,22 @@ func (k *keyFlags) parse(g *globals) (signing.Keys, error) {
 	if trust == "" && len(revoked) > 0 {
 		return signing.Keys{}, usageError{errors.New("--revoked-keys is of no use without --trust")}
 	}
+	if trust == "" && k.allowRollback {
+		return signing.Keys{}, usageError{errors.New("--allow-rollback is of no use without --trust: what was seen of a repository counts only where signatures are checked")}
+	}
 	keys, err := signing.Read(key, trust, revoked)
 	if err != nil {
 		return keys, fmt.Errorf("keys: %w", err)
 	}
+	if trust == "" {
+		return keys, nil
+	}
+	dir, err := config.SeenDir(g.getenv)
+	if err != nil {
+		g.note("how far the repository reaches is not remembered, so that an older copy of it will not be noticed: %v", err)
+		return keys, nil
+	}
+	keys.Memory = &signing.Memory{Dir: dir, Allow: k.allowRollback, Unkept: func(err error) { g.note("%v", err) }}
 	return keys, nil
 }
 
@@ -149,7 +148,7 @@ func (g *globals) noteForeign(r *repository.Repository) {
 	names, why := r.Foreign()
 	for i, name := range names {
 		if i == most {
-			g.note("%d more foreign objects in %s do not count: requorum list shows them", len(names)-most, r)
+			g.note("%d more foreign objects in %s do not count: remove those named above, and run the command again", len(names)-most, r)
 			break
 		}
 		g.note("%v", why[name])
@@ -305,14 +304,12 @@ type codecFlags struct {
 	level          codec.Level
 	recipients     []string
 	recipientFiles []string
-	passphraseFile string
 }
 
 func (r *codecFlags) addFlags(f *pflag.FlagSet) {
 	choiceVar(f, &r.level, "compression-level", codec.DefaultLevel, "compression: fastest, default, better or best", codec.LevelFastest, codec.LevelDefault, codec.LevelBetter, codec.LevelBest)
 	f.StringArrayVar(&r.recipients, "recipient", nil, "encrypt to this age `recipient` (age1…); may be given more than once")
 	f.StringArrayVar(&r.recipientFiles, "recipients-file", nil, "encrypt to the age recipients in this `file`, one a line")
-	f.StringVar(&r.passphraseFile, "passphrase-file", "", "encrypt with the passphrase in this `file` (its first line), instead of recipients")
 }
 
 func (r *codecFlags) options() (codec.Options, error) {
@@ -331,33 +328,16 @@ func (r *codecFlags) options() (codec.Options, error) {
 		}
 		o.Recipients = append(o.Recipients, some...)
 	}
-	if r.passphraseFile == "" {
-		return o, nil
-	}
-	if len(o.Recipients) > 0 {
-		return o, usageError{errors.New("--passphrase-file stands alone: age does not mix a passphrase with recipients")}
-	}
-	passphrase, err := readPassphrase(r.passphraseFile)
-	if err != nil {
-		return o, err
-	}
-	one, err := codec.PassphraseRecipient(passphrase)
-	if err != nil {
-		return o, fmt.Errorf("--passphrase-file %s: %w", r.passphraseFile, err)
-	}
-	o.Recipients = []age.Recipient{one}
 	return o, nil
 }
 
 // identityFlags say how to read an encrypted backup.
 type identityFlags struct {
-	files          []string
-	passphraseFile string
+	files []string
 }
 
 func (i *identityFlags) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&i.files, "identity", nil, "decrypt with the age identities in this `file`; may be given more than once")
-	f.StringVar(&i.passphraseFile, "passphrase-file", "", "decrypt with the passphrase in this `file` (its first line)")
 }
 
 func (i *identityFlags) parse() ([]age.Identity, error) {
@@ -369,29 +349,7 @@ func (i *identityFlags) parse() ([]age.Identity, error) {
 		}
 		all = append(all, some...)
 	}
-	if i.passphraseFile != "" {
-		passphrase, err := readPassphrase(i.passphraseFile)
-		if err != nil {
-			return nil, err
-		}
-		one, err := codec.PassphraseIdentity(passphrase)
-		if err != nil {
-			return nil, fmt.Errorf("--passphrase-file %s: %w", i.passphraseFile, err)
-		}
-		all = append(all, one)
-	}
 	return all, nil
-}
-
-func readPassphrase(path string) (string, error) {
-	if err := safedir.TrustedFile(path); err != nil {
-		return "", fmt.Errorf("--passphrase-file: %w", err)
-	}
-	passphrase, err := sinks.ReadSecret(path)
-	if err != nil {
-		return "", fmt.Errorf("--passphrase-file: %w", err)
-	}
-	return passphrase, nil
 }
 
 // connFlags are etcdctl's flags for reaching a cluster. What is not given is

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
@@ -25,9 +28,10 @@ func newListCommand(g *globals) *cobra.Command {
 cluster), the full snapshots in each, the oldest state first, and what the
 archived log adds: the ranges in which every point can be restored, and the gaps
 between them with their reasons. PROVED says what 'requorum verify' has proved of
-each backup, and when. What is found damaged is listed as such, and ends the command
-with status 3: a manifest, a segment of the log, a verdict that was altered or moved.
-Only 'requorum verify' reads all.`,
+each backup, and when. Damage is listed as such and ends the command with status 3: a
+manifest, a segment of the log, a verdict that was altered or moved, or log entries that
+are missing although no gap was recorded, or no full snapshot was taken after it.
+Only 'requorum verify' reads all objects.`,
 		Example: `  requorum list --repo file:///var/backups/etcd
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,17 +54,16 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	pins, errPins := r.Pins(ctx)
 	incomplete, errPruned := readIncomplete(ctx, r, c)
 	ended, errEnded := readEnded(ctx, r, c.Timelines)
-	current, errCurrent := currentTimeline(ctx, archives, c)
-	errForeign := r.LookForForeign(ctx, foreignListed)
+	current, over, errCurrent := currentTimeline(ctx, archives, c)
 	listed := catalogReport{
-		Repository: r.String(), ID: r.ID(), Current: current,
+		Repository: r.String(), ID: r.ID(), Current: current, StartedOver: over,
 		Timelines: emptyNotNull(c.Timelines), Superseded: emptyNotNull(ended), Backups: []listedBackup{},
 		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: incomplete,
 		DamagedVerdicts: emptyNotNull(verdicts.Findings),
 		logsReport:      logs,
 	}
 	for _, m := range c.Manifests {
-		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pinOf(pins, m)})
+		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pinOf(pins, m), m.Stored.SignedBy})
 	}
 	for _, d := range c.Damaged {
 		listed.Damaged = append(listed.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error(), d.Err})
@@ -73,7 +76,7 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	}
 	names, why := r.Foreign()
 	for _, name := range names {
-		listed.Foreign = append(listed.Foreign, objectError{name, why[name].Error(), why[name]})
+		listed.Foreign = append(listed.Foreign, objectError{name, why[name].Error()})
 	}
 	var errs []error
 	if g.output == "json" {
@@ -87,29 +90,33 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	for _, d := range slices.Concat(listed.Damaged, listed.DamagedTimelines, listed.DamagedLogs) {
 		errs = append(errs, d.err)
 	}
+	for _, one := range listed.Ranges {
+		if one.Damage {
+			errs = append(errs, &snapshot.DamagedError{Object: fmt.Sprintf("the archived log of timeline %s in %s", one.Timeline, r), Offset: -1,
+				Err: fmt.Errorf("raft index %d to %d cannot be restored: %s", one.FirstIndex, one.LastIndex, one.Reason)})
+		}
+	}
 	for _, f := range verdicts.Findings {
 		errs = append(errs, &snapshot.DamagedError{Object: f.Object + " in " + r.String(), Offset: -1, Err: errors.New(f.Text)})
 	}
-	return errors.Join(append(errs, errLogs, errCurrent, errVerdicts, errPins, errPruned, errEnded, errForeign)...)
+	return errors.Join(append(errs, errLogs, errCurrent, errVerdicts, errPins, errPruned, errEnded)...)
 }
 
-// foreignListed is how many records of what was pruned and results of jobs, which a list
-// needs for nothing else, it reads of each to show foreign ones: it is to be quick, and
-// doctor reads more.
-const foreignListed = 2
-
 // currentTimeline is the one that a restore takes; nil where that is for the user to
-// say, or there is none.
-func currentTimeline(ctx context.Context, r *walreplay.Archives, c *snapshot.Catalog) (*repository.TimelineID, error) {
+// say, or there is none. over says why if the cluster started over.
+func currentTimeline(ctx context.Context, r *walreplay.Archives, c *snapshot.Catalog) (current *repository.TimelineID, over string, err error) {
 	m, err := r.Newest(ctx, c)
 	var damaged *snapshot.DamagedManifestError
+	var startedOver *snapshot.StartedOverError
 	switch {
 	case err == nil:
-		return &m.Timeline, nil
+		return &m.Timeline, "", nil
+	case errors.As(err, &startedOver):
+		return nil, err.Error(), nil
 	case errors.As(err, &damaged), errors.Is(err, snapshot.ErrAmbiguous), errors.Is(err, snapshot.ErrNoBackup):
-		return nil, nil
+		return nil, "", nil
 	}
-	return nil, err
+	return nil, "", err
 }
 
 // catalogReport is the JSON form of `requorum list`.
@@ -120,6 +127,9 @@ type catalogReport struct {
 	// Current is the timeline that a restore takes where none is named; nil where it
 	// takes none.
 	Current *repository.TimelineID `json:"current_timeline,omitempty"`
+	// StartedOver says that the cluster began again without archived writes, and that
+	// nobody has answered; empty if not.
+	StartedOver string `json:"started_over,omitempty"`
 	// Superseded are the marks of timelines that have ended.
 	Superseded []repository.Superseded `json:"superseded"`
 	Backups    []listedBackup          `json:"backups"`
@@ -127,7 +137,7 @@ type catalogReport struct {
 	// DamagedTimelines have a descriptor that is damaged or gone.
 	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
 	Incomplete       []incompleteReport `json:"incomplete"`
-	// Foreign are objects that nobody who is trusted signed; they count for nothing.
+	// Foreign holds the objects that list read and no trusted key signed; they do not count.
 	Foreign []objectError `json:"foreign,omitempty"`
 	// DamagedVerdicts are those that were altered or moved.
 	DamagedVerdicts []report.Finding `json:"damaged_verdicts"`
@@ -140,6 +150,8 @@ type listedBackup struct {
 	Proved *provedReport `json:"proved,omitempty"`
 	// Pinned is nil for one that is not.
 	Pinned *repository.Pin `json:"pinned,omitempty"`
+	// SignedBy is nil if nobody signed the manifest.
+	SignedBy *signing.SignedBy `json:"signed_by,omitempty"`
 }
 
 type damagedReport struct {
@@ -188,11 +200,16 @@ func readIncomplete(ctx context.Context, r *repository.Repository, c *snapshot.C
 type objectError struct {
 	Object string `json:"object"`
 	Error  string `json:"error"`
-	err    error
 }
 
 func (g *globals) tableCatalog(r catalogReport) error {
 	defer func() {
+		if r.StartedOver != "" {
+			fmt.Fprintln(g.stdout)
+			for line := range strings.Lines("NO DEFAULT: " + r.StartedOver) {
+				g.printf("%s\n", strings.TrimSuffix(line, "\n"))
+			}
+		}
 		for _, f := range r.Foreign {
 			g.printf("FOREIGN: %s\n", f.Error)
 		}
@@ -228,7 +245,7 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		for _, m := range r.Backups {
 			if m.Timeline == t.ID {
 				out.row(m.ID, when(m.Started), fmt.Sprint(m.Facts.Revision), fmt.Sprint(m.Facts.RaftIndex),
-					m.MadeFrom(), m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), map[bool]string{true: "yes", false: "no"}[m.Object.Encrypted()], m.Proved.String(), pinned(m.Pinned))
+					cmp.Or(m.Source.Name, m.Source.MemberID.String()), m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), map[bool]string{true: "yes", false: "no"}[m.Object.Encrypted()], m.Proved.String(), pinned(m.Pinned))
 			}
 		}
 		if err := out.flush(); err != nil {

@@ -39,7 +39,7 @@ func TestPromise6BackupOfEndedTimeline(t *testing.T) {
 	// As a recovery does.
 	status, err := young.Client(t).Status(t.Context(), young.Endpoints()[0])
 	require.NoError(t, err)
-	old := first.Repositories[0].Backup
+	old := first.Backup
 	by := repository.TimelineID{ClusterID: status.Header.ClusterId, N: 1}
 	if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: by, Created: time.Now(), Reason: "a recovery",
 		Parent: &repository.Branch{Timeline: old.Timeline, RaftIndex: old.Facts.RaftIndex}}); err != nil {

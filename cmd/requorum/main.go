@@ -19,7 +19,6 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
-	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -55,7 +54,7 @@ func run(ctx context.Context, args []string, env environment) int {
 			text = interruptedText(err)
 		}
 		fmt.Fprintf(env.stderr, "requorum: %s\n", printableLines(text))
-		if code == exitUsage {
+		if code == exitUsage && !errors.As(err, new(configError)) {
 			fmt.Fprintln(env.stderr, "See 'requorum help' or add --help to the command.")
 		}
 	}
@@ -140,6 +139,7 @@ const (
 	exitNothing     = 4
 	exitIncomplete  = 5
 	exitUnproven    = 6
+	exitStartedOver = 7
 	exitInterrupted = 130
 )
 
@@ -152,8 +152,10 @@ Exit status:
   2  wrong usage
   3  the backup or the log was found damaged
   4  there is nothing to restore or show that matches
-  5  incomplete: some repositories or members failed, the others are done
-  6  recovered, or planned so, but unproven: acknowledged writes may be missing
+  5  incomplete: some repositories, members or clients failed, the others are done
+  6  done, or planned so, but unproven: acknowledged writes may be missing, or a
+     database and a log may be of two histories
+  7  the cluster began again without archived writes, and nobody has answered that
   130  interrupted`
 
 // errReported says that the command has shown the user already what is wrong.
@@ -168,28 +170,39 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// configError is a usageError about a configuration file, to which --help adds nothing.
+type configError struct{ usageError }
+
+func (e configError) Unwrap() error { return e.usageError }
+
 func exitCode(ctx context.Context, err error) int {
 	var usage usageError
 	var damaged *snapshot.DamagedError
+	var incomplete snapshot.IncompleteError
 	var log *walfile.CorruptError
 	var fork *segment.ForkError
 	var request *restore.RequestError
 	var need *sources.NeedSourceError
 	var source *sources.SourceError
+	var over *snapshot.StartedOverError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(context.Cause(ctx), errInterrupted):
 		return exitInterrupted
+	case errors.As(err, &usage) && errors.As(err, &over): // a wrong timeline was accepted
+		return exitUsage
+	case errors.As(err, &over):
+		return exitStartedOver
 	case errors.As(err, &usage), errors.As(err, &request), errors.As(err, &need), errors.As(err, &source), errors.Is(err, snapshot.ErrAmbiguous):
 		return exitUsage
-	case errors.Is(err, snapshot.ErrIncomplete):
+	case errors.As(err, &incomplete):
 		return exitIncomplete
 	case errors.Is(err, snapshot.ErrNoBackup) && errors.Is(err, repository.ErrForeign):
 		return exitNothing
 	case errors.As(err, &damaged), errors.As(err, &log), errors.As(err, &fork):
 		return exitDamaged
-	case errors.Is(err, snapshot.ErrNoBackup), errors.Is(err, job.ErrNoAttachment):
+	case errors.Is(err, snapshot.ErrNoBackup), errors.Is(err, snapshot.ErrNoAttachments):
 		return exitNothing
 	case errors.Is(err, errUnproven):
 		return exitUnproven

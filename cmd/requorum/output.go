@@ -59,13 +59,14 @@ func printable(args []any) []any {
 	return all
 }
 
-// printableLines keeps the line breaks, which part errors that were joined.
+// printableLines keeps the line breaks, which part errors that were joined. What others
+// wrote could have some too: no line but the first begins at the margin, as ours do.
 func printableLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
 		lines[i] = report.Printable(line)
 	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lines, "\n  ")
 }
 
 // oneLine shows the parts of errors that were joined in one line.

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
@@ -78,14 +81,13 @@ func TestHostileListIsNotObeyed(t *testing.T) {
 	require.NoError(t, g.tableCatalog(listed))
 	want()
 	// What a server of etcd says of itself, too.
-	require.NoError(t, g.printBackup(&snapshot.Result{Failures: []snapshot.MemberFailure{{Endpoint: "http://e", Member: hostile, Err: errors.New("no")}}}))
+	require.NoError(t, g.printBackup(sinktest.NewMemory(), &snapshot.Result{Manifest: &snapshot.Manifest{}, Failures: []snapshot.MemberFailure{{Endpoint: "http://e", Member: hostile, Err: errors.New("no")}}}))
 	want()
 	doctor := &examination{globals: g, report: doctorReport{Checks: []checkReport{{Check: hostile}}}}
 	require.NoError(t, doctor.print())
 	want()
-	archiver := &archiveReporter{g: g}
 	for _, say := range []func(){
-		func() { archiver.print(archiveLine{}, hostile) },
+		func() { g.agentLogger(config.Log{Format: "text"}, new(slog.LevelVar)).Warn(hostile, "why", hostile) },
 		func() {
 			doctor.report.Checks = []checkReport{{Text: hostile}}
 			require.NoError(t, doctor.print())
@@ -102,7 +104,7 @@ func TestHostileListIsNotObeyed(t *testing.T) {
 	want()
 	g.note("%v: %d", errors.New(hostile), 1)
 	want()
-	if got := printableLines("one\ntwo\x1b[2J"); got != "one\ntwo"+`\x1b[2J` {
+	if got := printableLines("one\ntwo\x1b[2J"); got != "one\n  two"+`\x1b[2J` {
 		t.Errorf("an error of two lines: %q", got)
 	}
 }

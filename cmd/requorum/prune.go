@@ -21,11 +21,10 @@ import (
 func newPruneCommand(g *globals) *cobra.Command {
 	var repo repoFlags
 	var keep keepFlags
-	var dryRun, forget bool
+	var dryRun bool
 	var confirm int
-	var timeline string
 	cmd := &cobra.Command{
-		Use:   "prune --repo URL --keep-… | --timeline ID --forget",
+		Use:   "prune --repo URL --keep-…",
 		Short: "Delete old full snapshots and old log, and say what stays recoverable",
 		Long: `Delete what no --keep option keeps, and print what can be restored before and
 after that. --dry-run prints it and deletes nothing. docs/retention.md says in
@@ -47,24 +46,11 @@ prune then, and says so.
 
 A pruned snapshot is not listed any more, at once; its object, and the log after
 it, stay for the --grace time and are deleted by a later run. What is locked is
-deleted later as well, and is no error. An interrupted run is completed by the next one.
-
---timeline ID --forget removes one timeline whole, at once, such as that of a test
-cluster: its full snapshots and its log. The ID is written out in full. The timeline
-that a restore would take, one that agents still archive, and one with pinned or
-locked full snapshots are refused.`,
+deleted later as well, and is no error. An interrupted run is completed by the next one.`,
 		Example: `  requorum prune --repo file:///var/backups/etcd --keep-any-point 7d --keep-daily 35 --keep-weekly 8 --keep-monthly 12 --dry-run
-  requorum prune --repo 's3://backups/etcd?region=eu-central-1' --keep-last 10
-  requorum prune --repo file:///var/backups/etcd --timeline 8b3c14bd6a6e8a45-1 --forget --dry-run`,
+  requorum prune --repo 's3://backups/etcd?region=eu-central-1' --keep-last 10`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var policy retention.Policy
-			var id repository.TimelineID
-			var err error
-			if forget || timeline != "" {
-				id, err = forgetTimeline(cmd.Flags(), forget, timeline)
-			} else {
-				policy, err = keep.policy(cmd.Flags())
-			}
+			policy, err := keep.policy(cmd.Flags())
 			if err != nil {
 				return usageError{err}
 			}
@@ -73,9 +59,6 @@ locked full snapshots are refused.`,
 			}
 			return repo.with(cmd.Context(), g, func(r *repository.Repository) error {
 				defer g.noteForeign(r)
-				if forget {
-					return g.forget(cmd.Context(), r, id, dryRun)
-				}
 				return g.prune(cmd.Context(), r, policy, dryRun, retention.Options{Confirm: confirm, Logger: g.logger()})
 			})
 		},
@@ -84,49 +67,7 @@ locked full snapshots are refused.`,
 	keep.addFlags(cmd.Flags())
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "print what would go, and delete nothing")
 	cmd.Flags().IntVar(&confirm, "confirm", 0, "delete these `N` full snapshots that passed verification, where they are more than a third of all that did")
-	cmd.Flags().StringVar(&timeline, "timeline", "", "with --forget: the `ID` of the timeline to remove")
-	cmd.Flags().BoolVar(&forget, "forget", false, "remove the timeline that --timeline names, whole")
 	return cmd
-}
-
-// forgetTimeline is the timeline to be removed: both options, and no rule beside them.
-func forgetTimeline(f *pflag.FlagSet, forget bool, timeline string) (repository.TimelineID, error) {
-	var rule string
-	f.Visit(func(one *pflag.Flag) {
-		if strings.HasPrefix(one.Name, "keep-") || one.Name == "grace" || one.Name == "time-zone" {
-			rule = one.Name
-		}
-	})
-	switch {
-	case timeline == "":
-		return repository.TimelineID{}, errors.New("--forget removes one timeline whole: name it with --timeline ID, as 'requorum list' shows it")
-	case !forget:
-		return repository.TimelineID{}, errors.New("--timeline needs --forget, which removes that timeline; --keep options are for all timelines")
-	case rule != "":
-		return repository.TimelineID{}, fmt.Errorf("--%s is of no use with --forget, which keeps nothing of the timeline", rule)
-	}
-	id, err := repository.ParseTimelineID(timeline)
-	if err != nil {
-		return id, fmt.Errorf("--timeline: %w", err)
-	}
-	return id, nil
-}
-
-func (g *globals) forget(ctx context.Context, r *repository.Repository, id repository.TimelineID, dryRun bool) error {
-	plan, err := retention.PlanForget(ctx, r, id, time.Now())
-	if err != nil {
-		return err
-	}
-	if plan.Refused != "" {
-		return &retention.RefusedError{Why: plan.Refused}
-	}
-	if g.output == "table" {
-		g.printf("%s: %s\n  %s, %s\n", map[bool]string{true: "Would remove", false: "Removes"}[dryRun], plan.Summary, report.Counted(plan.Objects, "object", "objects"), size(plan.Bytes))
-		g.printNotes(plan.Notes)
-	}
-	return g.pruned(pruneReport{DryRun: dryRun, Forget: plan}, func() (retention.Result, error) {
-		return plan.Execute(ctx, r, retention.Options{Logger: g.logger()})
-	})
 }
 
 // keepFlags say what to keep.
@@ -163,11 +104,10 @@ func (k *keepFlags) policy(f *pflag.FlagSet) (p retention.Policy, err error) {
 	return p, nil
 }
 
-// pruneReport is the JSON form of `requorum prune`, with --forget too.
+// pruneReport is the JSON form of `requorum prune`.
 type pruneReport struct {
-	DryRun bool              `json:"dry_run"`
-	Plan   *retention.Plan   `json:"plan,omitempty"`
-	Forget *retention.Forget `json:"forget,omitempty"`
+	DryRun bool            `json:"dry_run"`
+	Plan   *retention.Plan `json:"plan"`
 	// Result is nil after a dry run.
 	Result *retention.Result `json:"result,omitempty"`
 }
@@ -187,19 +127,16 @@ func (g *globals) prune(ctx context.Context, r *repository.Repository, policy re
 			return err
 		}
 	}
-	return g.pruned(pruneReport{DryRun: dryRun, Plan: plan}, func() (retention.Result, error) { return retention.Execute(ctx, r, plan, o) })
-}
-
-// pruned carries out what was planned, and printed, unless that is all that is wanted.
-func (g *globals) pruned(report pruneReport, execute func() (retention.Result, error)) (err error) {
-	if !report.DryRun {
-		result, errExecute := execute()
-		report.Result, err = &result, errExecute
+	report := pruneReport{DryRun: dryRun, Plan: plan}
+	if !dryRun {
+		var result retention.Result
+		result, err = retention.Execute(ctx, r, plan, o)
+		report.Result = &result
 	}
 	switch {
 	case g.output == "json":
 		return errors.Join(g.printJSON(report), err)
-	case report.DryRun:
+	case dryRun:
 		g.printf("Nothing was deleted.\n")
 	default:
 		g.printPruned(*report.Result)

@@ -29,21 +29,20 @@ type recoverOptions struct {
 	members     string
 	change      sources.MembersRequest // what these say of the new members, once they were checked
 
-	write writeFlags
+	writeConfig string // the file
 
 	yes        bool
 	acceptLoss string
 	force      bool
 
-	allowRollback bool
-	undo          bool
+	undo bool
 }
 
 func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 	o.buildOptions.addFlags(f)
 	o.repo.addFlags(f, true)
 	o.identities.addFlags(f)
-	o.write.addFlags(f)
+	f.StringVar(&o.writeConfig, "write-config", "", "only write a cluster `file` for --config, with the members that --repo or --local show")
 	f.StringVar(&o.file, "config", "", "the cluster `file`: its hosts, how they are reached, its repositories")
 	f.StringSliceVar(&o.local, "local", nil, "without a cluster file: the survivors' data directories on this machine, `member=dir[:wal-dir],…`")
 	f.StringVar(&o.source, "source", "", "recover from this `candidate` of the plan, instead of the best one")
@@ -53,7 +52,7 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.StringVar(&o.acceptLoss, "accept-loss", "", "for scripts, where the outcome is unproven: the `name` that would have to be typed")
 	f.BoolVar(&o.force, "force", false, "with --config: recover even if the cluster serves, or if that is not known")
-	addRollbackFlag(f, &o.allowRollback)
+	o.repo.keys.addRollbackFlag(f)
 	f.BoolVar(&o.undo, "undo", false, "with --config: put back the old members as they were")
 	for name, usage := range map[string]string{
 		"initial-cluster": "the new cluster's members, `name=peer-url,…` (default: those that the old one had)",
@@ -85,9 +84,8 @@ left of the old members, sets their data aside, rebuilds and starts all members,
 proves that they serve the same and what they should, and lets the clients back.
 --undo takes it back.
 
---write-config writes the cluster file, of the members of the newest backup (--repo) or
-of --host, and looks whether each host can be reached: before the disaster, or as its
-first step.
+--write-config writes the cluster file with the members that repositories (--repo) or data
+directories (--local) show. You fill in the rest: before the disaster, or as its first step.
 
 With --local, without a cluster file, it reads data directories that lie on this
 machine and builds the new members here, in other places than those; --to-snapshot
@@ -107,8 +105,7 @@ instead.`,
   requorum recover --config cluster.yaml
   requorum recover --config cluster.yaml --declare-dead m3 --replace m3=https://10.0.0.9:2380
   requorum recover --config cluster.yaml --undo
-  requorum recover --write-config cluster.yaml --repo URL --kind static-pod
-  requorum recover --write-config cluster.yaml --host m1=10.0.0.1,m2=10.0.0.2,m3=10.0.0.3 --kind systemd
+  requorum recover --write-config cluster.yaml --repo URL
   requorum recover --local m1=/mnt/m1,m2=/mnt/m2 --declare-dead m3 --repo URL --data-dir '/var/lib/etcd-{name}'
   requorum recover --local m1=/mnt/m1,m2=/mnt/m2 --to-snapshot state.db --plan plan.json --data-dir /var/lib/etcd
   requorum restore --plan plan.json --file state.db --name m1 --set-aside    # then on each host`,
@@ -117,7 +114,7 @@ instead.`,
 				return err
 			}
 			switch {
-			case o.write.file != "":
+			case o.writeConfig != "":
 				return g.writeClusterFile(cmd.Context(), &o)
 			case o.undo:
 				return g.undoRecovery(cmd.Context(), &o)
@@ -133,7 +130,7 @@ instead.`,
 
 // What is of use in one of the two forms alone.
 var (
-	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-checkpoint-hashes", "replay-engine"}
+	localFlags   = []string{"local", "repo", "identity", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "replay-engine"}
 	clusterFlags = []string{"force", "undo"}
 	// decidingFlags were decided when what is undone was begun.
 	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force", "allow-rollback"})
@@ -142,16 +139,16 @@ var (
 // check refuses what cannot be meant, before anything is read.
 func (o *recoverOptions) check(g *globals) error {
 	switch {
-	case o.write.file != "":
-		return o.write.check(g)
+	case o.writeConfig != "":
+		return o.checkWriteConfig(g)
 	case o.file == "" && len(o.local) == 0 && len(o.repo.urls) == 0:
 		return usageError{errors.New("nothing to recover: give --config FILE (--write-config writes one), or --local member=dir,… (and --repo URL, if there is a backup)")}
 	case o.file != "":
-		if err := g.unfit("with --config: the cluster file says it", slices.Concat(localFlags, writeOnly)...); err != nil {
+		if err := g.unfit("with --config: the cluster file says it", localFlags...); err != nil {
 			return err
 		}
 	default:
-		if err := g.unfit("without a cluster file (--config)", slices.Concat(clusterFlags, writeOnly)...); err != nil {
+		if err := g.unfit("without a cluster file (--config)", clusterFlags...); err != nil {
 			return err
 		}
 	}

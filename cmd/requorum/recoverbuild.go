@@ -15,6 +15,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -42,12 +43,10 @@ func (l *localRecovery) execute(ctx context.Context) error {
 
 // rebuild replays the chosen state.
 func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
-	where := map[string]sources.Directories{}
 	for _, s := range l.survivors {
 		if err := restore.CheckMemberIdle(s.DataDir, s.WALDir); err != nil {
 			return nil, fmt.Errorf("%s was started meanwhile: %w\n%s", s.Name, err, replaceOne(s.Name))
 		}
-		where[s.Name] = sources.Directories{DataDir: s.DataDir, WALDir: s.WALDir}
 	}
 	switch name, err := l.changed(l.read); {
 	case err != nil:
@@ -62,10 +61,8 @@ func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error)
 		return nil, err
 	}
 	opts.CheckBase = replaying.CheckBase
-	req := sources.RebuildRequest{
-		Source: *l.plan.Candidate(l.plan.Chosen).Source, Target: l.o.point.target, Places: where,
-		Repositories: l.repos.Opened, Identities: l.identities, Replay: opts,
-	}
+	req := l.rebuildRequest()
+	req.Source, req.Replay = *l.plan.Candidate(l.plan.Chosen).Source, opts
 	image, err := sources.Rebuild(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("rebuild the state from %s: %w\nNothing was changed", l.plan.Chosen, err)
@@ -76,29 +73,37 @@ func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error)
 	return image, nil
 }
 
-// compare rebuilds what was rebuilt once more, from another member's database, where
-// there is one: a database of etcd has no checksums, so that damage inside a value
-// shows only beside another one. Where they differ nothing is built, unless what was
-// chosen is what most of them came to, or was asked for by name.
-func (l *localRecovery) compare(ctx context.Context, req sources.RebuildRequest, image *walreplay.Rebuilt) (err error) {
-	if l.compared, err = sources.Compare(ctx, req, image, l.plan.NameOf); err != nil {
-		return fmt.Errorf("rebuild the state a second time: %w\nNothing was changed", err)
+// rebuildRequest has all that sources are made of here.
+func (l *localRecovery) rebuildRequest() sources.RebuildRequest {
+	where := map[string]sources.Directories{}
+	for _, s := range l.survivors {
+		where[s.Name] = sources.Directories{DataDir: s.DataDir, WALDir: s.WALDir}
+	}
+	return sources.RebuildRequest{Target: l.o.point.target, Places: where, Repositories: l.repos.Opened, Identities: l.identities}
+}
+
+// compare compares what was rebuilt with the other survivors' databases: a database of etcd has no
+// checksums, so that damage inside a value shows only beside another one. If they differ nothing
+// is built, unless what was chosen is what most of them hold, or was asked for by name.
+func (l *localRecovery) compare(ctx context.Context, req sources.RebuildRequest, image *walreplay.Rebuilt) error {
+	source := req.Source
+	if !source.Unguarded() {
+		return nil
+	}
+	hash := func(ctx context.Context, owner string, revision int64) (snapshot.HashKV, error) {
+		return sources.HashDatabase(ctx, filepath.Join(req.Places[owner].DataDir, "member", "snap", "db"), revision)
+	}
+	state, err := host.StateOf(ctx, &source, image, req.Places[source.Base.Owner])
+	if err == nil {
+		l.compared, err = source.Compare(ctx, state.Hashes, source.ReadPeers(ctx, hash), hash)
+	}
+	if err != nil {
+		return fmt.Errorf("compare what was rebuilt: %w\nNothing was changed", err)
 	}
 	if !l.compared.Differ() || l.compared.Trusted() || l.plan.Named {
 		return nil
 	}
-	return differing(l.compared)
-}
-
-// differing is the error of databases that give different states.
-func differing(c *sources.Comparison) error {
-	agree, odd := sources.Judge(c.Outcomes)
-	what, next := strings.Join(sources.Owners(odd), " or "), "Give "+sources.Flags(agree)
-	if len(agree) == 0 {
-		what = strings.Join(sources.Owners(c.Outcomes), " or ")
-		next = "Name a further data directory or a repository (--repo), so that a third one decides; or choose: " + sources.Flags(c.Outcomes)
-	}
-	return &snapshot.DamagedError{Object: "the database of " + what, Offset: -1, Err: fmt.Errorf("%s. Nothing was changed. %s", sources.Differing(c.Outcomes), next)}
+	return fmt.Errorf("nothing was changed: %w", l.compared.DifferError())
 }
 
 // build builds the members, or writes the one file.
@@ -110,9 +115,9 @@ func (l *localRecovery) build(ctx context.Context, image *walreplay.Rebuilt) (*r
 	if plan.Path == "" {
 		plan.Recovery = l.decided(plan.Source)
 	}
-	host, meter := l.o.host(l.g)
+	opts, meter := l.o.host(l.g)
 	defer meter.finish()
-	result, err := restore.Execute(ctx, plan, image, host)
+	result, err := restore.Execute(ctx, plan, image, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -259,8 +264,8 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 			return result, nil
 		}
 		if !free {
-			host, _ := l.o.host(l.g)
-			if result, err = restore.Execute(ctx, result.Plan, nil, host); err != nil {
+			opts, _ := l.o.host(l.g)
+			if result, err = restore.Execute(ctx, result.Plan, nil, opts); err != nil {
 				return nil, err
 			}
 		}

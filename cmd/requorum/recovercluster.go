@@ -15,8 +15,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/requorum/requorum/restore/recovery"
-	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/store/shell"
+	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -60,16 +61,10 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	if len(cfg.Repositories) > 0 {
 		g.noteUnchecked(keys.Trust != nil)
 	}
-	req = recovery.Request{Config: cfg, TargetFromNow: strings.HasPrefix(o.point.at, "-"), Version: version, Logger: g.logger()}
+	req = recovery.Request{Config: cfg, TargetFromNow: strings.HasPrefix(o.point.at, "-"), ScratchDir: o.point.replay.ScratchDir, CheckBase: replaying.CheckBase, Version: version, Logger: g.logger()}
 	req.Asked = recovery.Asked{
 		Change: o.change, Source: o.source, DeclareDead: o.declareDead, Target: o.point.target, Bump: o.req.Bump, Force: o.force,
-		Replay: host.ReplaySettings{PersistCheckpoints: o.point.replay.PersistCheckpoints, SourceVersion: o.point.replay.SourceVersion},
-	}
-	if req.Freshness, err = g.freshness(keys.Trust != nil, o.allowRollback); err != nil {
-		return req, err
-	}
-	if o.set.Changed("min-lease-ttl") {
-		req.Replay.MinLeaseTTL = o.point.replay.MinLeaseTTL
+		Replay: o.point.replay.SourceSettings,
 	}
 	return req, nil
 }
@@ -127,31 +122,33 @@ func (g *globals) undoRecovery(ctx context.Context, o *recoverOptions) error {
 	return errors.Join(g.printUndone(report), err)
 }
 
-// printUndone prints what was put back.
+// printUndone prints what each host has put back.
 func (g *globals) printUndone(r *recovery.UndoReport) error {
 	if g.output == "json" {
 		return g.printJSON(r)
 	}
+	g.printf("Run %s of cluster %s is taken back:\n", r.Run, r.Cluster)
 	for _, h := range r.Hosts {
 		switch {
 		case h.Dead:
-			g.printf("%s: declared dead, passed by\n", h.Member)
+			g.printItem("WARNING: ", h.Member+" is declared dead, and was passed by: should its host come back, it may have a new member that was taken back")
 			continue
-		case h.PutBack == "":
-			g.printf("%s: nothing had been set aside\n", h.Member)
-		default:
+		case h.PutBack != "":
 			g.printf("%s: %s is as it was\n", h.Member, h.PutBack)
+		case h.Failed == "":
+			g.printf("%s: nothing had been set aside\n", h.Member)
 		}
 		for _, path := range h.Kept {
-			g.printf("%s: the new member's data is kept in %s\n", h.Member, path)
+			g.printf("%s: the new member's data is kept in %s; remove it when you don't need it\n", h.Member, path)
 		}
-		if !h.Started {
+		switch {
+		case h.Failed != "":
+			g.printItem("WARNING: ", h.Member+": "+h.Failed)
+		case !h.Started:
 			g.printf("%s: not started\n", h.Member)
 		}
 	}
 	g.printLineage(r.Lineage)
-	g.printAfter(r.Incomplete, r.Warnings, r.Next)
-	g.printf("Run %s of cluster %s is undone.\n", r.Run, r.Cluster)
 	return nil
 }
 
@@ -173,9 +170,16 @@ func (g *globals) confirm(ctx context.Context, o *recoverOptions, q recovery.Que
 	file, ok := g.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || g.output == "json" {
 		if q.Type != "" {
-			return usageError{fmt.Errorf("nobody is there to ask, and acknowledged writes may be lost: read the plan, and accept it with --accept-loss %s", q.Type)}
+			return usageError{fmt.Errorf("there is no terminal to ask on, and acknowledged writes may be lost: read the plan, and accept it with %s", shell.Quote("--accept-loss", q.Type))}
 		}
-		return usageError{errors.New("nobody is there to ask: give --yes")}
+		if p := q.Preview; p != nil && p.Plan != nil && !p.Plan.Proven {
+			would := "would"
+			if p.Plan.Chosen == "" {
+				would = "may"
+			}
+			return usageError{fmt.Errorf("there is no terminal to ask on: give --yes, and %s, since it %s be unproven that nothing is lost", shell.Quote("--accept-loss", p.Cluster), would)}
+		}
+		return usageError{errors.New("there is no terminal to ask on: give --yes")}
 	}
 	want, lost := cmp.Or(q.Type, "yes"), ""
 	if q.Type != "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
 // A yes is enough where nothing can be lost; otherwise the name has to be typed, and
@@ -16,12 +17,13 @@ import (
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name  string
-		o     recoverOptions
-		typed string
-		input string // empty: there is no terminal
-		want  error
-		says  string
+		name    string
+		o       recoverOptions
+		typed   string
+		preview *recovery.Preview
+		input   string // empty: there is no terminal
+		want    error
+		says    string
 	}{
 		{name: "yes", input: "yes\n"},
 		{name: "no", input: "no\n", want: errDeclined},
@@ -34,7 +36,9 @@ func TestConfirm(t *testing.T) {
 		{name: "--accept-loss", o: recoverOptions{acceptLoss: "prod"}, typed: "prod"},
 		{name: "--accept-loss of another", o: recoverOptions{acceptLoss: "test"}, typed: "prod", says: "those of prod"},
 		{name: "--accept-loss where nothing is lost", o: recoverOptions{acceptLoss: "prod"}},
-		{name: "nobody", says: "give --yes"},
+		{name: "no terminal", says: "give --yes"},
+		{name: "no terminal, unproven so far", preview: &recovery.Preview{Cluster: "prod", Plan: &sources.Plan{Chosen: "m1"}}, says: "give --yes, and --accept-loss prod, since it would be unproven"},
+		{name: "no terminal, nothing is read yet", preview: &recovery.Preview{Cluster: "prod", Plan: &sources.Plan{}}, says: "--accept-loss prod, since it may be unproven"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := &globals{environment: environment{stdin: strings.NewReader("yes\n"), stderr: new(bytes.Buffer)}}
@@ -44,7 +48,7 @@ func TestConfirm(t *testing.T) {
 				require.NoError(t, err)
 				g.stdin = screen
 			}
-			err := g.confirm(t.Context(), &c.o, recovery.Question{Text: "Go?", Type: c.typed})
+			err := g.confirm(t.Context(), &c.o, recovery.Question{Text: "Go?", Type: c.typed, Preview: c.preview})
 			if c.says != "" {
 				var usage usageError
 				if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.says) {

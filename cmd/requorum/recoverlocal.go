@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/store/shell"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // localRecovery is a recovery without agents: what it was asked, what it found, and
@@ -33,27 +36,38 @@ type localRecovery struct {
 	members  []sources.NewMember
 	// compared is what the rebuilt state was held against; nil before that.
 	compared *sources.Comparison
+	givenUp  *walreplay.GivenUp // by the plan, as far as it is known
+}
+
+// openLocal parses the options that name what is left, and opens the repositories, which
+// the caller closes.
+func (g *globals) openLocal(ctx context.Context, o *recoverOptions) (_ *localRecovery, err error) {
+	l := &localRecovery{g: g, o: o}
+	if l.survivors, err = parseSurvivors(o.local); err != nil {
+		return nil, err
+	}
+	if l.asked, err = l.fingerprint(); err != nil {
+		return nil, err
+	}
+	if l.identities, err = o.identities.parse(); err != nil {
+		return nil, err
+	}
+	if l.repos, err = o.repo.openOthers(ctx, g); err != nil {
+		return nil, err
+	}
+	if len(o.repo.urls) > 0 {
+		g.noteUnchecked(o.repo.keys.checks())
+	}
+	return l, nil
 }
 
 // recoverLocal recovers on this machine alone.
 func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err error) {
-	l := &localRecovery{g: g, o: o}
-	if l.survivors, err = parseSurvivors(o.local); err != nil {
-		return err
-	}
-	if l.asked, err = l.fingerprint(); err != nil {
-		return err
-	}
-	if l.identities, err = o.identities.parse(); err != nil {
-		return err
-	}
-	if l.repos, err = o.repo.openOthers(ctx, g); err != nil {
+	l, err := g.openLocal(ctx, o)
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.repos.Close()) }()
-	if len(o.repo.urls) > 0 {
-		g.noteUnchecked(o.repo.keys.checks())
-	}
 	switch earlier, err := l.built(ctx); {
 	case err != nil:
 		return err
@@ -68,6 +82,12 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 	}
 	if err := l.survey(ctx); err != nil {
 		return err
+	}
+	if err := l.shown(l.chooseMembers()); err != nil {
+		return err
+	}
+	if l.givenUp, err = l.plan.GivenUp(ctx, l.findings, l.rebuildRequest()); err != nil {
+		g.note("not all that is given up is counted: %v", err)
 	}
 	ready, blocker := l.preflight(ctx)
 	report := l.report()
@@ -180,8 +200,8 @@ func (l *localRecovery) keepsOut(plan *restore.Plan) error {
 				return usageError{fmt.Errorf(`member %s would be built in %s, where the data of %s is (%s), which is only read. Give another --data-dir (and --wal-dir).
 To build in the old members' own places, write one file here, and then build on each host, where the old data is kept beside the new:
   requorum recover … --to-snapshot state.db --plan plan.json
-  requorum restore --plan plan.json --file state.db --name %s --set-aside
-Or give a cluster file, and all hosts are worked on (requorum recover --config)`, m.Name, dir, name, old, m.Name)}
+  %s
+Or give a cluster file, and all hosts are worked on (requorum recover --config)`, m.Name, dir, name, old, shell.Quote("requorum", "restore", "--plan", "plan.json", "--file", "state.db", "--name", m.Name, "--set-aside"))}
 			}
 		}
 	}
@@ -234,5 +254,15 @@ func inside(path, folder string) bool {
 		if at == filepath.Dir(at) {
 			return false
 		}
+	}
+}
+
+// existing returns a directory, or the nearest one above it that exists.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/store/shell"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // printRecovery prints what was found and what would be done: all that the one who
@@ -24,9 +26,12 @@ func (g *globals) printRecovery(r recoveryReport, intent []string) error {
 	if r.Plan == nil {
 		return nil
 	}
-	g.printDecision(r.Plan, r.Findings)
+	g.printDecision(r.Plan, r.Findings, r.GivenUp)
 	if r.Plan.Chosen == "" {
 		return nil
+	}
+	if r.Plan.Proven {
+		g.printItem("Condition: ", "each directory is the member's own, or was copied after all members had stopped. A copy of a member that ran lacks what was written later.")
 	}
 	g.printNewMembers(r.Members)
 	g.printIntent(intent)
@@ -46,7 +51,7 @@ func (g *globals) unchanged() error {
 }
 
 // printDecision prints the candidates, the findings and what was decided.
-func (g *globals) printDecision(p *sources.Plan, f *sources.Findings) {
+func (g *globals) printDecision(p *sources.Plan, f *sources.Findings, up *walreplay.GivenUp) {
 	if len(p.Histories) > 1 {
 		fmt.Fprintln(g.stdout, "Histories that went different ways; they are never mixed:")
 		for _, h := range p.Histories {
@@ -54,14 +59,14 @@ func (g *globals) printDecision(p *sources.Plan, f *sources.Findings) {
 		}
 		fmt.Fprintln(g.stdout)
 	}
-	g.printCandidates(p)
+	g.printCandidates(p, f)
 	g.printFindings(p, f)
 	if p.Chosen == "" {
 		return
 	}
 	fmt.Fprintln(g.stdout)
 	c := p.Candidate(p.Chosen)
-	g.printf("Chosen: %s, %s. %s\n", c.Name, madeOf(c), sentence(c.Why))
+	g.printf("Chosen: %s, %s. %s\n", c.Name, madeOf(c, f), sentence(c.Why))
 	if p.Target != "" && p.Target != "the end of the log" {
 		g.printf("Up to: %s\n", p.Target)
 	}
@@ -71,6 +76,7 @@ func (g *globals) printDecision(p *sources.Plan, f *sources.Findings) {
 		g.printf("UNPROVEN: %s\n", p.Why)
 	}
 	g.printf("Lost: %s\n", p.Loss.Text)
+	g.printGivenUp(up, "")
 	g.printFence(p.Fence)
 	g.printBumpDecision(p.Bump)
 	for _, w := range p.Warnings {
@@ -79,7 +85,7 @@ func (g *globals) printDecision(p *sources.Plan, f *sources.Findings) {
 }
 
 // printCandidates prints the table, the best one of each history first.
-func (g *globals) printCandidates(p *sources.Plan) {
+func (g *globals) printCandidates(p *sources.Plan, f *sources.Findings) {
 	if len(p.Candidates) == 0 {
 		fmt.Fprintln(g.stdout, "Nothing was found that a cluster can be rebuilt from.")
 		return
@@ -99,7 +105,7 @@ func (g *globals) printCandidates(p *sources.Plan) {
 		if c.Rank > 0 {
 			rank = fmt.Sprint(c.Rank)
 		}
-		row := []string{mark + rank, c.Name, madeOf(c), number(c.LastIndex), number(c.LastTerm), revisionsOf(c.Revision), lostOf(c), cmp.Or(c.Time, "-")}
+		row := []string{mark + rank, c.Name, madeOf(c, f), number(c.LastIndex), number(c.LastTerm), revisionsOf(c.Revision), lostOf(c), cmp.Or(c.Time, "-")}
 		if several {
 			row = slices.Insert(row, 1, number(uint64(c.History)))
 		}
@@ -156,7 +162,7 @@ func (g *globals) printFence(f sources.Fence) {
 	for _, list := range []struct {
 		what  string
 		names []string
-	}{{"stopped", f.Stopped}, {"declared dead", f.DeclaredDead}, {"to be stopped first", f.Stopping}, {"not known to be stopped", f.Open}} {
+	}{{"stopped", f.Stopped}, {"declared dead", f.DeclaredDead}, {"to be stopped first", f.Stopping}, {"neither read nor declared dead", f.Open}} {
 		if len(list.names) > 0 {
 			g.printf("  %s: %s\n", list.what, strings.Join(list.names, ", "))
 		}
@@ -207,7 +213,7 @@ func (g *globals) printLost(p *sources.Plan) {
 }
 
 // madeOf says in a few words what a candidate is made of.
-func madeOf(c *sources.Candidate) string {
+func madeOf(c *sources.Candidate, f *sources.Findings) string {
 	s := c.Source
 	if s == nil {
 		return "nothing that can be rebuilt"
@@ -231,6 +237,11 @@ func madeOf(c *sources.Candidate) string {
 		default:
 			logs = append(logs, "the log of "+p.Owner)
 		}
+	}
+	if len(logs) == 0 && f != nil && slices.ContainsFunc(f.Survivors, func(m sources.Remains) bool {
+		return m.Name == c.Name && m.Log != nil && m.Log.Damage == nil && m.Log.LastIndex == c.LastIndex
+	}) {
+		return base + ", which has all of its log"
 	}
 	if len(logs) == 0 {
 		return base + " alone"
@@ -282,6 +293,7 @@ type recoveryReport struct {
 	Proven   bool                `json:"proven"`
 	Plan     *sources.Plan       `json:"plan"`
 	Findings *sources.Findings   `json:"findings,omitempty"` // absent where an earlier run had built all
+	GivenUp  *walreplay.GivenUp  `json:"given_up,omitempty"`
 	Members  []sources.NewMember `json:"new_members,omitempty"`
 	Host     *restore.Readiness  `json:"host,omitempty"` // with --dry-run
 	Compared *sources.Comparison `json:"cross_check,omitempty"`
@@ -295,7 +307,7 @@ type recoveryReport struct {
 }
 
 func (l *localRecovery) report() recoveryReport {
-	return recoveryReport{Proven: l.plan != nil && l.plan.Proven, Plan: l.plan, Findings: l.findings, Members: l.members, Compared: l.compared}
+	return recoveryReport{Proven: l.plan != nil && l.plan.Proven, Plan: l.plan, Findings: l.findings, GivenUp: l.givenUp, Members: l.members, Compared: l.compared}
 }
 
 // intent is what would be done here, in sentences for the plan.
@@ -331,7 +343,7 @@ func (g *globals) printRecovered(r recoveryReport) error {
 	if p := r.HostPlan; p != nil {
 		fmt.Fprintln(g.stdout, "On each host, with the old members stopped:")
 		for _, m := range p.Members {
-			g.printf("  requorum restore --plan %s --file %s --name %s --set-aside\n", r.PlanFile, r.Snapshot.Path, m.Name)
+			g.printf("  %s\n", shell.Quote("requorum", "restore", "--plan", r.PlanFile, "--file", r.Snapshot.Path, "--name", m.Name, "--set-aside"))
 		}
 	}
 	if r.Restore != nil {
@@ -359,10 +371,14 @@ func joined[T fmt.Stringer](all []T) string {
 // there is nothing to compare with, as the plan has said.
 func (l *localRecovery) comparison() string {
 	s := l.plan.Candidate(l.plan.Chosen).Source
-	if alternatives := s.Alternatives(s.Index); len(alternatives) > 0 {
-		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", alternatives[0].Base.Owner, size(l.preview().Size()))
+	var names []string
+	for _, p := range s.Peers {
+		names = append(names, p.Owner)
 	}
-	return ""
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("before anything is built: the keys are compared with the database of %s, since a database has no checksums", strings.Join(names, " and that of "))
 }
 
 // printCompared says what came out of the comparison; where that is damage, loudly.
@@ -372,10 +388,10 @@ func (g *globals) printCompared(c *sources.Comparison) {
 	case c.Differ() && c.Trusted():
 		g.printItem("WARNING: ", c.String()+". Its database was not used")
 	case c.Differ():
-		g.printItem("WARNING: ", fmt.Sprintf("%s. That of %s was used, since it was asked for by name", c, c.Outcomes[0].Owner))
-	case len(c.Outcomes) > 1:
+		g.printItem("WARNING: ", fmt.Sprintf("%s. That of %s was used, since it was asked for by name", c, c.Base))
+	case len(c.Same) > 0:
 		g.printf("Compared: %s\n", c)
-	case len(c.Failed) > 0: // of one that has no other the plan has said it
+	case len(c.NotCompared) > 0: // of one that has no other the plan has said it
 		g.printItem("WARNING: ", c.String())
 	}
 }
@@ -393,7 +409,7 @@ func (g *globals) printPreview(p *recovery.Preview) error {
 	g.printQuorum(p.Quorum)
 	if p.Plan != nil && (len(p.Plan.Candidates) > 0 || len(p.Unsurveyed) == 0) {
 		fmt.Fprintln(g.stdout)
-		g.printDecision(p.Plan, p.Findings)
+		g.printDecision(p.Plan, p.Findings, p.GivenUp)
 		if p.Plan.Chosen != "" {
 			g.printNewMembers(p.Members)
 			g.printIntent(hostIntent(p))
@@ -418,26 +434,12 @@ func (g *globals) printPreview(p *recovery.Preview) error {
 }
 
 func (g *globals) printHosts(p *recovery.Preview) {
-	asked := slices.ContainsFunc(p.Hosts, func(h recovery.HostState) bool { return h.Repositories != nil || h.Unasked != "" })
-	columns := []string{"  HOST OF", "REACHED BY", "KIND", "STATE", "DATA DIRECTORY"}
-	if asked {
-		columns = append(columns, "REPOSITORIES")
-	}
-	out := newTable(g.stdout, columns...)
+	out := newTable(g.stdout, "  HOST OF", "REACHED BY", "KIND", "STATE", "DATA DIRECTORY")
 	for _, h := range p.Hosts {
-		cells := []string{"  " + h.Member, h.Address, cmp.Or(string(h.Kind), "-"), h.Word(), cmp.Or(h.DataDir, "-")}
-		if asked {
-			cells = append(cells, h.RepositoriesWord())
-		}
-		out.row(cells...)
+		out.row("  "+h.Member, h.Address, cmp.Or(string(h.Kind), "-"), h.Word(), cmp.Or(h.DataDir, "-"))
 	}
 	out.flush() //nolint:errcheck // the user's own terminal or pipe
 	for _, h := range p.Hosts {
-		for _, r := range h.Repositories {
-			if why := r.Unreadable(); why != "" {
-				g.printItem("  "+h.Member+": ", "does not read "+r.URL+": "+why)
-			}
-		}
 		switch {
 		case h.Answers:
 			g.printf("  %s: it cannot be worked with: %s\n", h.Member, h.Unreachable)
@@ -556,7 +558,7 @@ func (g *globals) printHostReport(h recovery.HostReport) {
 		g.printf("%s: the old data is in %s\n", h.Member, strings.Join(a.Paths(), " and "))
 	}
 	for _, b := range h.Brought {
-		g.printf("%s: %s of %s from %s in %s\n", h.Member, size(b.Bytes), b.Owner, b.From, took(b.Took))
+		g.printf("%s: %s from %s in %s\n", h.Member, size(b.Bytes), b.From, took(b.Took))
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
-	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/serve"
@@ -78,7 +77,7 @@ func TestPrintPreview(t *testing.T) {
 			{Member: "m1", Address: "10.0.0.1:2391", Kind: "systemd", Stopped: true, DataDir: "/var/lib/etcd"},
 			{Member: "m2", Address: "10.0.0.2:2391", Kind: "systemd", Runs: true, DataDir: "/var/lib/etcd"},
 			{Member: "m3", Address: "10.0.0.3:2391", Unreachable: "no route to host"},
-			{Member: "m4", Address: "10.0.0.4:2391", Stopped: true, Repositories: []host.Repository{{URL: "file:///r"}, {URL: "s3://b", Error: "access denied"}}},
+			{Member: "m4", Address: "10.0.0.4:2391", Stopped: true},
 		},
 		Quorum: recovery.Quorum{Answers: []string{"m1: refused"}}, Plan: plan, Unsurveyed: []string{"m2"},
 		Members: []sources.NewMember{{Name: "m1", Old: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}, {Name: "m4", Old: "m2", Learner: true}},
@@ -87,7 +86,36 @@ func TestPrintPreview(t *testing.T) {
 	text := printed(t, func(g *globals) error { return g.printPreview(p) })
 	expectLines(t, text, "Cluster production", "unreachable", "it does not answer: no route to host", "does not serve",
 		"m1: set aside what is in /var/lib/etcd, rebuild m1, start it", "m2: stop the member, set aside", "rebuild m4", "m3: nothing: it does not answer",
-		"REPOSITORIES", "1 of 2 readable", "m4: does not read s3://b: access denied", "m5: gets no new member", "m2: to be stopped first; what is there is read then", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
+		"m5: gets no new member", "m2: to be stopped first; what is there is read then", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
+}
+
+// A database that has all of its log is not called alone.
+func TestMadeOf(t *testing.T) {
+	t.Parallel()
+	c := &sources.Candidate{Name: "m1", LastIndex: 30, Source: &sources.Source{Base: sources.Base{Owner: "m1", Path: "/db"}}}
+	for _, of := range []struct {
+		log  *sources.Log
+		want string
+	}{
+		{nil, "its database alone"},
+		{&sources.Log{LastIndex: 30, Damage: &sources.Place{}}, "its database alone"},
+		{&sources.Log{LastIndex: 30}, "its database, which has all of its log"},
+	} {
+		require.Equal(t, of.want, madeOf(c, &sources.Findings{Survivors: []sources.Remains{{Name: "m1", Log: of.log}}}))
+	}
+}
+
+// Commands are quoted for a shell.
+func TestPrintedCommands(t *testing.T) {
+	t.Parallel()
+	r := &restore.Result{Plan: &restore.Plan{}, Members: []restore.MemberResult{{Flags: []string{"--name=m1", "--data-dir=/my etcd/m1"}}}, Path: "/my etcd/state.db"}
+	text := printed(t, func(g *globals) error {
+		g.printStart(r)
+		g.printPlanFile(&restoreOptions{buildOptions: buildOptions{plan: "my plan.json"}, planWritten: true})
+		return g.printRecovered(recoveryReport{Plan: twoHistories(), Snapshot: r, HostPlan: &restore.Plan{Members: []restore.Member{{Name: "m1"}}}, PlanFile: "/it's.json"})
+	})
+	expectLines(t, text, "  etcd --name=m1 '--data-dir=/my etcd/m1'\n", ": requorum restore --plan 'my plan.json' --name NAME\n",
+		`  requorum restore --plan '/it'\''s.json' --file '/my etcd/state.db' --name m1 --set-aside`)
 }
 
 // What stands beside UNPROVEN, or is a finding, is said once, and each line of a warning
@@ -125,7 +153,7 @@ func TestPrintRescued(t *testing.T) {
 	r := &recovery.Report{
 		Cluster: "production", Run: "r1", Continued: true, Plan: plan, RevisionBefore: 70, RevisionAfter: 1_000_000_070,
 		Hosts:      []recovery.HostReport{{Member: "m1", Aside: &restore.Aside{Folder: "/var/lib/etcd/member.set-aside-1"}}, {Member: "m3", Dead: true}},
-		Proof:      &serve.Report{Proved: []string{"all members hold the same"}, Unproved: []string{"leases: no password was given"}},
+		Proof:      &serve.Report{Proved: []string{"all members hold the same"}, Unproved: []string{"that it can be written to: no password was given"}},
 		Phases:     []recovery.PhaseTime{{Phase: recovery.PhaseRebuild, Took: 3 * time.Second}},
 		RTO:        12 * time.Second,
 		Lineage:    []recovery.TimelinesDone{{Repository: "file:///r", Timeline: repository.TimelineID{ClusterID: 2, N: 1}, Superseded: []repository.TimelineID{old}}, {Repository: "s3://b", Failed: "no route"}},
@@ -133,10 +161,10 @@ func TestPrintRescued(t *testing.T) {
 		Incomplete: []string{"s3://b could not be written"}, Next: []string{"change --initial-cluster in the units"},
 	}
 	text := printed(t, func(g *globals) error { return g.printRescued(r) })
-	expectLines(t, text, "had been begun before", "raised to 1000000070", "the old data is in /var/lib/etcd/member.set-aside-1", "m3: declared dead", "proved: all members", "not proved: leases",
+	expectLines(t, text, "had been begun before", "raised to 1000000070", "the old data is in /var/lib/etcd/member.set-aside-1", "m3: declared dead", "proved: all members", "not proved: that it can be written to",
 		"replaces "+old.String(), "s3://b: not recorded: no route", "full snapshot 20260102", "RTO 12s", "Proven: all three", "Lost: nothing", "INCOMPLETE: s3://b", "Next:\n  - change")
-	u := &recovery.UndoReport{Cluster: "production", Run: "r1", Hosts: []recovery.HostUndo{{Member: "m1", PutBack: "/var/lib/etcd", Kept: []string{"/var/lib/etcd/member.set-aside-2"}}},
+	u := &recovery.UndoReport{Cluster: "production", Run: "r1", Hosts: []recovery.HostUndo{{Member: "m1", PutBack: "/var/lib/etcd", Kept: []string{"/var/lib/etcd/member.set-aside-2"}}, {Member: "m2", Failed: "it does not start"}, {Member: "m3", Dead: true}},
 		Lineage: []recovery.TimelinesDone{{Repository: "file:///r", Reinstated: []repository.TimelineID{old}}}}
 	text = printed(t, func(g *globals) error { return g.printUndone(u) })
-	expectLines(t, text, "/var/lib/etcd is as it was", "kept in /var/lib/etcd/member.set-aside-2", "m1: not started", "is current again", "is undone")
+	expectLines(t, text, "/var/lib/etcd is as it was", "kept in /var/lib/etcd/member.set-aside-2", "m1: not started", "WARNING: m2: it does not start", "m3 is declared dead", "is current again", "r1 of cluster production is taken back")
 }

@@ -10,19 +10,25 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/shell"
 	"github.com/requorum/requorum/verify/replaying"
 )
 
 // survey surveys and decides. Where nothing can be chosen, what was found is printed
 // all the same.
 func (l *localRecovery) survey(ctx context.Context) error {
-	meter := l.g.newMeter()
-	defer meter.finish()
-	fresh, err := l.g.freshness(l.o.repo.keys.checks(), l.o.allowRollback)
-	if err != nil {
+	if err := l.find(ctx); err != nil {
 		return err
 	}
-	req := sources.SurveyRequest{Repos: l.repos.Opened, Identities: l.identities, Freshness: fresh, Progress: meter.count}
+	return l.shown(l.decide(l.o.source))
+}
+
+// find surveys what is left.
+func (l *localRecovery) find(ctx context.Context) error {
+	meter := l.g.newMeter()
+	defer meter.finish()
+	req := sources.SurveyRequest{Repos: l.repos.Opened, Identities: l.identities, Progress: meter.count}
+	var err error
 	for _, s := range l.survivors {
 		var one sources.Summary
 		if one, err = sources.Summarize(ctx, s, sources.SummaryOptions{CheckBase: replaying.CheckBase, Progress: meter.count}); err != nil {
@@ -44,13 +50,16 @@ func (l *localRecovery) survey(ctx context.Context) error {
 		return orRollback(err)
 	}
 	l.findings.Unread = append(l.findings.Unread, l.repos.Unread...)
-	if err := l.checkSurvivors(); err != nil {
-		return err
-	}
-	l.plan, err = sources.Decide(l.findings, sources.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: l.o.point.target, SourceVersion: l.o.point.replay.SourceVersion})
-	if err == nil {
-		err = l.chooseMembers()
-	}
+	return l.checkSurvivors()
+}
+
+func (l *localRecovery) decide(source string) (err error) {
+	l.plan, err = sources.Decide(l.findings, sources.DecideRequest{Source: source, DeclareDead: l.o.declareDead, Target: l.o.point.target, SourceVersion: l.o.point.replay.SourceVersion})
+	return err
+}
+
+// shown prints what was found, if something has to be named first.
+func (l *localRecovery) shown(err error) error {
 	if err == nil || l.plan == nil {
 		return err
 	}
@@ -69,7 +78,7 @@ func (l *localRecovery) checkSurvivors() error {
 	}
 	for _, s := range l.findings.Survivors {
 		if slices.ContainsFunc(s.Findings, func(f sources.Finding) bool { return f.Kind == sources.KindMisnamed }) {
-			return usageError{fmt.Errorf("--local %s=%s: that is the directory of member %s, not of %s: give %s=%s; if it is meant, name what to recover from with --source", s.Name, s.DataDir, s.MemberName, s.Name, s.MemberName, s.DataDir)}
+			return usageError{fmt.Errorf("--local %s=%s: that is the directory of member %s, not of %s: give %s; if it is meant, name what to recover from with --source", s.Name, s.DataDir, s.MemberName, s.Name, shell.Quote(s.MemberName+"="+s.DataDir))}
 		}
 	}
 	if text := l.findings.Mixed(); text != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/shell"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -25,8 +27,6 @@ type restoreOptions struct {
 	fromWAL    string
 	record     bool
 
-	allowRollback bool
-
 	planWritten bool // what was done so far
 	built       bool
 }
@@ -37,9 +37,10 @@ func (o *restoreOptions) addFlags(f *pflag.FlagSet) {
 	o.identities.addFlags(f)
 	f.StringVar(&o.name, "name", "", "build only this member; --plan then makes all hosts build the same cluster")
 	addTimelineFlag(f, &o.timeline)
-	addRollbackFlag(f, &o.allowRollback)
+	o.repo.keys.addRollbackFlag(f)
 	f.BoolVar(&o.record, "record", false, "open the new cluster's timeline in the repository now; otherwise the first agent beside it does once it serves")
-	f.StringVar(&o.file, "file", "", "restore from this `file` instead of a repository: of 'etcdctl snapshot save', or a stopped member's db")
+	f.StringVar(&o.file, "file", "", "restore from this `file` of 'etcdctl snapshot save', or a stopped member's db, also if compressed (gzip, zip, zstd)")
+	parsedVar(f, &o.req.AuthOff, "auth", "keep", "keep, or off: without authentication, for when root's password is lost; users and roles stay", parseAuth)
 	f.StringVar(&o.fromDir, "from-data-dir", "", "restore from a stopped member's data `directory`, its database and its log, instead of a repository")
 	f.StringVar(&o.fromWAL, "wal-dir-source", "", "with --from-data-dir: that member's WAL `directory`, if it is a separate one")
 }
@@ -96,7 +97,7 @@ etcdctl are shown. Several members then need https:// peer URLs.`,
 }
 
 // repositoryFlags are of no use where the source is no repository.
-var repositoryFlags = []string{"repo", "timeline", "record", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
+var repositoryFlags = []string{"repo", "timeline", "record", "identity", "limit-upload", "limit-download", "retry-for", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
 
 // check refuses options that do not go together, before anything is read.
 func (o *restoreOptions) check(g *globals, args []string) (err error) {
@@ -109,7 +110,8 @@ func (o *restoreOptions) check(g *globals, args []string) (err error) {
 		return usageError{fmt.Errorf("--file %s: want the path of a file, not a URL", o.file)}
 	}
 	if o.file != "" {
-		err = g.unfit("with --file", slices.Concat(repositoryFlags, targetFlags, replayFlags, []string{"at-nearest", "from-data-dir", "wal-dir-source"})...)
+		// Not --scratch-dir: a compressed file is unpacked there.
+		err = g.unfit("with --file", slices.Concat(repositoryFlags, targetFlags, replayFlags[1:], []string{"at-nearest", "from-data-dir", "wal-dir-source"})...)
 	}
 	if o.fromDir != "" {
 		err = errors.Join(err, g.unfit("with --from-data-dir: to join a survivor with an archive, use requorum recover", repositoryFlags...))
@@ -138,7 +140,12 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, src.close()) }()
+	defer func() {
+		if err == nil && src.history != nil && src.history.IsUnshown() {
+			err = fmt.Errorf("%w: the notes give the reason; the result may lack acknowledged writes, or be a state that no cluster had. The database alone, without the log: requorum restore --file %s", errUnproven, shell.Quote(filepath.Join(o.fromDir, "member", "snap", "db")))
+		}
+		err = errors.Join(err, src.close())
+	}()
 	if o.dryRun && !src.needsRebuild(o, planned) {
 		if err := src.probe(ctx); err != nil {
 			return src.nameOlder(ctx, g, err)
@@ -161,8 +168,19 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		}
 	}
 	if o.dryRun {
+		// People look while the cluster serves; a plan is carried out by another command.
+		if host.Later = []error{restore.ErrInUse}; o.plan != "" {
+			host.Later = append(host.Later, restore.ErrExists)
+		}
+		point := src.pointReport()
+		if point != nil {
+			var uncounted error
+			if point.GivenUp, uncounted = src.history.GivenUp(ctx, point.Index); uncounted != nil {
+				g.note("not all that is given up is counted: %v", uncounted)
+			}
+		}
 		ready, err := plan.Check(ctx, host)
-		err = errors.Join(g.printPlan(plan, ready, src.pointReport()), err)
+		err = errors.Join(g.printPlan(plan, ready, point), err)
 		g.printPlanFile(o)
 		return err
 	}
@@ -328,6 +346,8 @@ type pointReport struct {
 	Rebuilt       bool   `json:"rebuilt"`
 	// Found is what --before or --before-prefix found.
 	Found *walreplay.Found `json:"found,omitempty"`
+	// GivenUp are the writes after the point, those among them that Found names.
+	GivenUp *walreplay.GivenUp `json:"given_up,omitempty"`
 }
 
 // pointReport is nil where the source is an image as it is.
@@ -376,6 +396,11 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *poi
 		if point.Rebuilt {
 			fmt.Fprintln(g.stdout, "  (replayed in a scratch folder to find out, and removed)")
 		}
+		taken := ""
+		if point.Found != nil {
+			taken = ", among them those that it takes back"
+		}
+		g.printGivenUp(point.GivenUp, taken)
 	}
 	if p.Path == "" {
 		g.printf("into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
@@ -387,6 +412,24 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *poi
 	}
 	g.printNotes(p.Notes)
 	return g.unchanged()
+}
+
+// printGivenUp prints which writes a point lacks, the most frequent ones first, and what
+// else is to be said of them.
+func (g *globals) printGivenUp(up *walreplay.GivenUp, taken string) {
+	if up == nil || up.Writes == 0 {
+		return
+	}
+	rest := int64(0)
+	g.printf("All writes after the point are given up, %d in all%s:\n", up.Writes, taken)
+	shown := up.Groups[:min(len(up.Groups), 10)]
+	for _, one := range shown {
+		g.printf("  %8d  %s\n", one.Writes, one)
+		rest += one.Writes
+	}
+	if rest = up.Writes - rest; rest > 0 {
+		g.printf("  %8d  and %d more kinds or namespaces (--output json has them)\n", rest, len(up.Groups)-len(shown))
+	}
 }
 
 // printReadiness prints what was found where members are to be built.
@@ -414,7 +457,7 @@ func (g *globals) printReadiness(mark string, host *restore.Readiness) {
 // another cluster.
 func (g *globals) printPlanFile(o *restoreOptions) {
 	if o.planWritten && g.output != "json" {
-		g.printf("The plan is in %s: every host builds its member with a copy of it: requorum restore --plan %s --name NAME\n", o.plan, o.plan)
+		g.printf("The plan is in %s: every host builds its member with a copy of it: %s --name NAME\n", o.plan, shell.Quote("requorum", "restore", "--plan", o.plan))
 	}
 }
 
@@ -509,7 +552,7 @@ func (g *globals) printAsked(s restore.Source) {
 func (g *globals) printStart(r *restore.Result) {
 	fmt.Fprintln(g.stdout, "Start the members with their usual listen addresses and certificates, and:")
 	for _, m := range r.Members {
-		g.printf("  etcd %s\n", strings.Join(m.Flags, " "))
+		g.printf("  %s\n", shell.Quote(append([]string{"etcd"}, m.Flags...)...))
 	}
 }
 

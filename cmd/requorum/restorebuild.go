@@ -17,6 +17,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -102,14 +103,25 @@ func parseBump(s string) (restore.BumpRequest, error) {
 	return restore.BumpRequest{Mode: restore.BumpBy, Amount: amount}, nil
 }
 
+func parseAuth(s string) (off bool, err error) {
+	if s != "keep" && s != "off" {
+		return false, errors.New("want keep or off")
+	}
+	return s == "off", nil
+}
+
 // planFlags are decided by a plan that exists.
-var planFlags = slices.Concat(targetFlags, []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline",
+var planFlags = slices.Concat(targetFlags, []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "auth", "target-version", "engine", "timeline",
 	"at-nearest", "min-lease-ttl", "lease-checkpoint-persist", "source-version"})
 
 // readPlan reads the plan file, if there is one.
 func (o *buildOptions) readPlan() (*restore.Plan, error) {
 	if o.plan == "" {
 		return nil, nil
+	}
+	// It decides what is written where, and whose that is.
+	if err := safedir.TrustedFile(o.plan); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("--plan: %w", err)
 	}
 	data, err := sinks.ReadFile(o.plan, sinks.SmallFile)
 	if errors.Is(err, os.ErrNotExist) {
@@ -176,6 +188,8 @@ func (o *buildOptions) agrees(name string, p *restore.Plan) bool {
 		return p.Source.Recipe == nil || p.Source.Recipe.MinLeaseTTL == o.point.replay.MinLeaseTTL
 	case "lease-checkpoint-persist":
 		return p.Source.Recipe == nil || p.Source.Recipe.PersistCheckpoints == o.point.replay.PersistCheckpoints
+	case "auth":
+		return o.req.AuthOff == p.AuthOff
 	case "target-version":
 		return o.req.TargetVersion == p.TargetVersion
 	}
@@ -223,10 +237,6 @@ func (o *buildOptions) replayOptions(g *globals, plan *restore.Plan, meter *mete
 	}
 	opts := o.point.replay
 	opts.ScratchDir, opts.Logger = dir, g.logger()
-	opts.CheckpointHashes = walreplay.CheckpointHashesAtEnd // which costs nothing
-	if o.point.ignoreCheckpointHashes {
-		opts.CheckpointHashes = walreplay.NoCheckpointHashes
-	}
 	opts.Progress = func(p walreplay.Phase, done, total int64) { meter.show(string(p), done, total) }
 	return opts, nil
 }
@@ -340,7 +350,10 @@ func (s *restoreSource) resolve(ctx context.Context, g *globals, o *restoreOptio
 
 // pointNotes are what a user should know of the point.
 func (s *restoreSource) pointNotes() []string {
-	notes := s.point.Notes
+	notes := slices.Clone(s.point.Notes)
+	if base := s.point.Base.Facts.DamagedMeta; base != "" && !s.point.AsIs { // else the plan notes it
+		notes = append(notes, restore.DamagedMetaNote(base))
+	}
 	if s.point.Found != nil {
 		notes = append(notes, s.point.Found.Notes()...)
 	}

@@ -14,7 +14,7 @@ import (
 // says otherwise, or each host's own: one that is neither would be silently ignored.
 func TestPlanDecides(t *testing.T) {
 	ofHost := slices.Concat(repositoryFlags, []string{"name", "plan", "set-aside", "owner", "to-snapshot", "dry-run", "start", "client-urls", "start-timeout",
-		"record", "file", "from-data-dir", "wal-dir-source", "scratch-dir", "ignore-checkpoint-hashes", "replay-engine"})
+		"record", "file", "from-data-dir", "wal-dir-source", "scratch-dir", "replay-engine"})
 	set := pflag.NewFlagSet("restore", pflag.ContinueOnError)
 	new(restoreOptions).addFlags(set)
 	set.VisitAll(func(f *pflag.Flag) {

@@ -33,7 +33,7 @@ func TestPromise6PointInParent(t *testing.T) {
 		if err := json.Unmarshal([]byte(e.stdout), &report); err != nil || e.code != exitOK {
 			t.Fatal(err, e)
 		}
-		return report.Repositories[0].Backup
+		return report.Backup
 	}
 	replaced := storetest.Start(t, storetest.Options{Version: "3.7"})
 	first, last := backup(replaced, 1), backup(replaced, 40)

@@ -25,15 +25,14 @@ type pointOptions struct {
 	beforePrefix string
 	target       walreplay.Target // what these choose, once they were checked
 
-	replay                 walreplay.Options
-	ignoreCheckpointHashes bool
+	replay walreplay.Options
 }
 
 // targetFlags choose the point; only one of them can be given.
 var targetFlags = []string{"latest", "at", "revision", "index", "before", "before-prefix"}
 
 // replayFlags say how the log is replayed.
-var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "ignore-checkpoint-hashes", "replay-engine"}
+var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "replay-engine"}
 
 func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	o.set = f
@@ -44,11 +43,10 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint64Var(&o.index, "index", 0, "restore the state after the raft entry with index `N`")
 	f.StringVar(&o.before, "before", "", "restore the state just before this `key`, and what was deleted with it, was last changed or deleted")
 	f.StringVar(&o.beforePrefix, "before-prefix", "", "restore the state just before the keys with this `prefix` were last changed or deleted, all of them")
-	f.StringVar(&o.replay.ScratchDir, "scratch-dir", "", "the `folder` to replay the log in (default: beside the first data directory); a folder made in it is removed afterwards")
+	f.StringVar(&o.replay.ScratchDir, "scratch-dir", "", "the `directory` to replay the log and unpack a file in (default: beside the first data directory); removed afterwards is what was made in it")
 	f.StringVar(&o.replay.SourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.33, 3.6.14 or 3.7.1 and authentication was on or no space was left (default: that of the backup's member)")
 	durationVar(f, &o.replay.MinLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, time.Millisecond, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.replay.PersistCheckpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
-	f.BoolVar(&o.ignoreCheckpointHashes, "ignore-checkpoint-hashes", false, "do not compare what was rebuilt with the hashes that live members served (archive --checkpoint-hash)")
 	replayEngineVar(f, &o.replay.Engine)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -33,6 +34,8 @@ type restoreSource struct {
 	target  string   // as asked for
 	notes   []string // about the point
 
+	file *snapshot.File // that was named; nil otherwise
+
 	// For a backup in a repository.
 	repo       *repository.Repository
 	manifest   *snapshot.Manifest
@@ -44,6 +47,9 @@ func (s *restoreSource) close() error {
 	err := s.closeRebuilt()
 	if s.history != nil {
 		err = errors.Join(err, s.history.Close())
+	}
+	if s.file != nil {
+		err = errors.Join(err, s.file.Close())
 	}
 	if s.repo != nil {
 		err = errors.Join(err, s.repo.Sink().Close())
@@ -91,11 +97,7 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 		if err := restore.CheckFileIdle(o.file); err != nil {
 			return nil, err
 		}
-		file, err := snapshot.OpenFile(o.file)
-		if err != nil {
-			return nil, err
-		}
-		return &restoreSource{image: file}, nil
+		return g.openFile(ctx, o, plan)
 	}
 	identities, err := o.identities.parse()
 	if err != nil {
@@ -112,6 +114,24 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 		return nil, errors.Join(s.nameOlder(ctx, g, err), s.close())
 	}
 	return s, nil
+}
+
+// openFile opens a file, and unpacks it if it is compressed.
+func (g *globals) openFile(ctx context.Context, o *restoreOptions, plan *restore.Plan) (*restoreSource, error) {
+	dir, err := o.scratchDir(plan)
+	if err == nil {
+		dir, _, err = safedir.Nearest(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	meter := g.newMeter()
+	defer meter.finish()
+	file, err := snapshot.OpenAny(ctx, o.file, dir, func(done, total int64) { meter.show("unpack "+o.file, done, total) })
+	if err != nil {
+		return nil, err
+	}
+	return &restoreSource{image: file, file: file}, nil
 }
 
 // openDataDir opens a stopped member's directories.
@@ -157,16 +177,9 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	}
 	compared := []repository.TimelineID{timeline}
 	if !named && o.timeline == "" {
-		compared = nil
-		for _, t := range s.catalog.Timelines { // one that was emptied is not the latest any more
-			compared = append(compared, t.ID)
-		}
+		compared = nil // all: one that was emptied is not the latest any more
 	}
-	fresh, err := g.freshness(s.repo.Checks(), o.allowRollback)
-	if err == nil {
-		err = fresh.Check(ctx, archives, s.catalog, compared...)
-	}
-	if err != nil {
+	if err := archives.CheckReached(ctx, s.catalog, compared...); err != nil {
 		return orRollback(err)
 	}
 	if s.highest, err = archives.HighestRevision(ctx, s.catalog); err != nil {
@@ -243,13 +256,9 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 	)
 	var log *walreplay.LogError
 	var identity *codec.IdentityError
-	var differs *walreplay.CheckpointHashError
 	switch {
 	case errors.As(err, &identity) && len(identity.Recipients) == 0:
 		return s.nameRecipients(err)
-	case errors.As(err, &differs):
-		return fmt.Errorf("%w\nNothing was restored. Verify the backup (requorum verify --level replay), restore a point before that one (--index %d at the latest), or, if you trust the log more than this observation, give --ignore-checkpoint-hashes",
-			err, differs.Index-1)
 	case s.catalog == nil || !errors.As(err, &damaged):
 		return err
 	case errors.As(err, &log):

@@ -142,7 +142,7 @@ func (o *startOptions) secured(dir string, p *restore.Plan, only string) (store.
 	}
 	files, err := store.MakeRunTLS(dir, hosts...)
 	for i := range configs {
-		configs[i].ClientTLS, configs[i].PeerTLS = files, files
+		configs[i].TLS = files
 	}
 	return files, configs, err
 }
@@ -184,8 +184,7 @@ func (o *startOptions) configs(p *restore.Plan, only string) ([]store.MemberConf
 		configs = append(configs, store.MemberConfig{
 			Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir,
 			ListenPeerURLs: listen, AdvertisePeerURLs: m.PeerURLs, ListenClientURLs: []string{client},
-			InitialCluster: p.InitialCluster(), InitialClusterState: "existing",
-			Settings: store.Settings{Token: p.ClusterToken, LogLevel: "warn", LogOutputs: []string{"stderr"}},
+			InitialCluster: p.InitialCluster(), InitialClusterState: "existing", Token: p.ClusterToken,
 		})
 	}
 	for name := range urls {

@@ -95,7 +95,6 @@ on; the ETCDCTL_ variables of etcdctl for the connection). The command line wins
 		newDemoCommand(g),
 		newStoreCommand(g),
 		newBackupCommand(g),
-		newArchiveCommand(g),
 		newListCommand(g),
 		newShowCommand(g),
 		newVerifyCommand(g),
@@ -105,14 +104,11 @@ on; the ETCDCTL_ variables of etcdctl for the connection). The command line wins
 		newPruneCommand(g),
 		newPinCommand(g),
 		newUnpinCommand(g),
-		newAttachmentsCommand(g),
-		newSignCommand(g),
-		newKeysCommand(g),
+		newAcceptCommand(g),
 		newDoctorCommand(g),
 		newVersionCommand(g),
 		newDrillMembersCommand(g),
 		newAgentCommand(g),
-		newAgentJobCommand(g),
 	)
 	complete(root)
 	return root
@@ -120,6 +116,9 @@ on; the ETCDCTL_ variables of etcdctl for the connection). The command line wins
 
 // unknownCommand names the command that a misspelt one was meant to be.
 func unknownCommand(root *cobra.Command, name string) error {
+	if err := removedCommand(name); err != nil {
+		return err
+	}
 	near := yamlfile.Nearest(name, func(yield func(string) bool) {
 		for _, c := range root.Commands() {
 			if !c.Hidden && !yield(c.Name()) {
@@ -137,6 +136,9 @@ func unknownCommand(root *cobra.Command, name string) error {
 // says what flagError does.
 func misspeltOption(cmd *cobra.Command, err error) error {
 	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
+		if err := removedOption(cmd, unknown.GetSpecifiedName()); err != nil {
+			return err
+		}
 		near := yamlfile.Nearest(unknown.GetSpecifiedName(), func(yield func(string) bool) {
 			more := true
 			cmd.Flags().VisitAll(func(f *pflag.Flag) { more = more && (f.Hidden || yield(f.Name)) })

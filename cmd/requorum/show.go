@@ -12,30 +12,54 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
 
 func newShowCommand(g *globals) *cobra.Command {
 	var o backupFlags
+	var keys identityFlags
+	var attachments bool
 	cmd := &cobra.Command{
 		Use:   "show [ID|latest] --repo URL",
 		Short: "Show one backup: what it holds, where it came from, how to open it by hand",
 		Long: `Show one backup. Without an ID, or with "latest", the newest state; the first
 characters of an ID do when they are of one backup only. "Proved" is what
 'requorum verify' has proved of it, and when; a drill's times are what a restore
-took there.`,
+took there.
+
+With --attachments it writes the files that the agent stored with the backup to standard
+output instead, as a tar, after it has checked all of it.`,
 		Example: `  requorum show --repo file:///var/backups/etcd
-  requorum show 20260102T15 --repo file:///var/backups/etcd --output json`,
+  requorum show 20260102T15 --repo file:///var/backups/etcd --output json
+  requorum show --attachments --identity key.txt --repo file:///var/backups/etcd | tar -x -C /an/empty/directory`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.with(cmd.Context(), g, args, func(b *foundBackup) error { return g.show(cmd.Context(), b) })
+			if !attachments {
+				return o.with(cmd.Context(), g, args, func(b *foundBackup) error { return g.show(cmd.Context(), b) })
+			}
+			identities, err := keys.parse()
+			if err := errors.Join(err, g.unfit("with --attachments", "output")); err != nil {
+				return err
+			}
+			return o.with(cmd.Context(), g, args, func(b *foundBackup) error {
+				if len(args) == 0 || args[0] == snapshot.Latest {
+					if err := b.catalog.CheckEncrypted(b.Manifest); err != nil {
+						return err
+					}
+				}
+				files, err := snapshot.ReadAttachments(cmd.Context(), b.repo, b.Manifest, identities...)
+				if err == nil {
+					_, err = g.stdout.Write(files)
+				}
+				return err
+			})
 		},
 	}
 	o.addFlags(cmd.Flags())
+	keys.addFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&attachments, "attachments", false, "write the files stored with the backup as a tar")
 	return cmd
 }
 
@@ -48,7 +72,7 @@ func (g *globals) show(ctx context.Context, b *foundBackup) error {
 	}
 	pins, errPins := b.repo.Pins(ctx)
 	ended, errEnded := readEnded(ctx, b.repo, []repository.Timeline{{ID: m.Timeline}})
-	report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m)}, logs.of(m), nil}
+	report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m), m.Stored.SignedBy}, logs.of(m), nil}
 	if len(ended) > 0 {
 		report.Superseded = &ended[0]
 	}
@@ -96,10 +120,10 @@ func (g *globals) showManifest(r *repository.Repository, shown showReport) error
 		out.row("With the log", fmt.Sprintf("every point up to raft index %d, revision %s, %s", one.LastIndex, lastRevision(*one), whenKnown(one.To)))
 	}
 	if m.Barrier != nil {
-		out.row("Barrier", fmt.Sprintf("index %d, revision %d (%s)", m.Barrier.RaftIndex, m.Barrier.Revision, m.Barrier.Method))
+		out.row("Barrier", fmt.Sprintf("index %d, revision %d", m.Barrier.RaftIndex, m.Barrier.Revision))
 	}
 	out.row("etcd", fmt.Sprintf("%s; cluster version %s, storage version %s", m.Source.Version, cmp.Or(m.Facts.ClusterVersion, "none"), cmp.Or(m.Facts.StorageVersion, "none")))
-	showSource(out, m)
+	out.row("Read from", fmt.Sprintf("%s (%s, %s)", cmp.Or(m.Source.Name, "none"), m.Source.MemberID, m.Source.Endpoint))
 	label := "Members"
 	for _, member := range m.Facts.Members {
 		role := ""
@@ -121,13 +145,14 @@ func (g *globals) showManifest(r *repository.Repository, shown showReport) error
 	if p := shown.Pinned; p != nil {
 		out.row("Pinned", when(p.Created)+because(p.Reason))
 	}
-	label = "Attachments"
-	for _, c := range m.Attachments {
-		out.row(label, fmt.Sprintf("%s: %s, %s, from %s", c.Name, report.Counted(c.Files, "file", "files"), size(c.Bytes), cmp.Or(c.Host, "none")))
-		label = ""
+	if a := m.Attachments; a != nil {
+		out.row("Attachments", fmt.Sprintf("%s as %s, SHA-256 %s", size(a.RawSize), path.Base(a.Name), a.StoredSHA256))
 	}
 	for _, recipient := range m.Object.Recipients {
 		out.row("Encrypted to", recipient)
+	}
+	if by := shown.SignedBy; by != nil {
+		out.row("Signed by", by.String())
 	}
 	out.row("Object", m.Object.Name)
 	out.row("By hand", manual(m))
@@ -135,23 +160,6 @@ func (g *globals) showManifest(r *repository.Repository, shown showReport) error
 		out.row("Label", k+"="+m.Labels[k])
 	}
 	return out.flush()
-}
-
-// showSource says where the bytes came from.
-func showSource(out *table, m *snapshot.Manifest) {
-	if !m.Synthetic() {
-		out.row("Read from", fmt.Sprintf("%s (%s, %s)", cmp.Or(m.Source.Name, "none"), m.Source.MemberID, m.Source.Endpoint))
-		return
-	}
-	s := m.Synthesis
-	made := fmt.Sprintf("%s (raft index %d) and the %d entries of the log after it", m.MadeFrom(), s.BaseIndex, s.Entries)
-	if s.Generation > 1 {
-		made += fmt.Sprintf("; %d replays after %s, which was read from a member", s.Generation, s.Origin)
-	}
-	out.row("Made", made)
-	if s.CheckpointHashesEqual > 0 {
-		out.row("", fmt.Sprintf("equal to %s that live members served", report.Counted(s.CheckpointHashesEqual, "hash", "hashes")))
-	}
 }
 
 func lastRevision(r walreplay.Range) string {
@@ -164,9 +172,6 @@ func lastRevision(r walreplay.Range) string {
 // manual is how to get the plain etcd snapshot with ordinary tools.
 func manual(m *snapshot.Manifest) string {
 	object := path.Base(m.Object.Name)
-	if codec.IsPassphrase(m.Object.Recipients) {
-		return "age -d " + object + " | zstd -d -o snapshot.db"
-	}
 	if m.Object.Encrypted() {
 		return "age -d -i IDENTITY " + object + " | zstd -d -o snapshot.db"
 	}

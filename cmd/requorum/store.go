@@ -4,137 +4,73 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/server/v3/etcdmain"
 
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/shell"
 )
 
-// shutdownGrace is how long members may take to end when asked to: less than
-// the 30 s after which Kubernetes kills a pod.
+// shutdownGrace is how long members may take to end: less than the 30 s after which
+// Kubernetes kills a pod.
 const shutdownGrace = 20 * time.Second
 
-type storeOptions struct {
-	member  store.MemberConfig
-	cluster store.ClusterConfig
-	set     *pflag.FlagSet
-}
-
-func (o *storeOptions) addFlags(f *pflag.FlagSet) {
-	o.set = f
-	m, s := &o.member, &o.member.Settings
-	f.StringVar(&m.DataDir, "data-dir", "", "`folder` of the member, or of the cluster's members m1, m2 … with --members")
-	f.IntVar(&o.cluster.Members, "members", 0, "run a local cluster of this many members: 1, 3 or 5")
-	f.BoolVar(&o.cluster.Force, "force", false, "allow an even number of members")
-	f.IntVar(&o.cluster.ClientPort, "client-port", 2379, "with --members: the first member's client port; the others follow 20000, 30000 … higher")
-	f.BoolVar(&o.cluster.FreePorts, "free-ports", false, "with --members: use any free ports")
-
-	f.StringVar(&m.Name, "name", "", "one member: its name")
-	f.StringVar(&m.WALDir, "wal-dir", "", "one member: a `folder` of its own for the WAL")
-	f.StringSliceVar(&m.ListenClientURLs, "listen-client-urls", nil, "one member: where to listen for clients (default http://127.0.0.1:2379)")
-	f.StringSliceVar(&m.AdvertiseClientURLs, "advertise-client-urls", nil, "one member: the client URLs to advertise")
-	f.StringSliceVar(&m.ListenPeerURLs, "listen-peer-urls", nil, "one member: where to listen for peers (default http://127.0.0.1:2380)")
-	f.StringSliceVar(&m.AdvertisePeerURLs, "initial-advertise-peer-urls", nil, "one member: the peer URLs to advertise")
-	f.StringSliceVar(&m.MetricsURLs, "listen-metrics-urls", nil, "one member: more URLs for metrics and health")
-	f.StringVar(&m.InitialCluster, "initial-cluster", "", "one member: all members of a new cluster, name=peer-url,…")
-	f.StringVar(&m.InitialClusterState, "initial-cluster-state", "", "one member: new or existing")
-
-	f.StringVar(&s.Token, "initial-cluster-token", "", "token of a new cluster")
-	f.StringVar(&s.ClientTLS.Cert, "cert-file", "", "certificate `file` for clients")
-	f.StringVar(&s.ClientTLS.Key, "key-file", "", "key `file` for clients")
-	f.StringVar(&s.ClientTLS.CA, "trusted-ca-file", "", "CA `file` that client certificates are verified with")
-	f.BoolVar(&s.ClientTLS.ClientCertAuth, "client-cert-auth", false, "demand a client certificate")
-	f.StringVar(&s.PeerTLS.Cert, "peer-cert-file", "", "certificate `file` for peers")
-	f.StringVar(&s.PeerTLS.Key, "peer-key-file", "", "key `file` for peers")
-	f.StringVar(&s.PeerTLS.CA, "peer-trusted-ca-file", "", "CA `file` that peers' certificates are verified with")
-	f.BoolVar(&s.PeerTLS.ClientCertAuth, "peer-client-cert-auth", false, "demand a certificate of peers")
-	f.BoolVar(&s.AllowPlaintext, "allow-plaintext", false, "allow to listen beyond this machine without TLS")
-	bytesVar(f, &m.QuotaBytes, "quota-backend-bytes", "", "the database's largest size, such as 8GiB (default 2GiB)")
-	f.StringVar(&s.AutoCompactionMode, "auto-compaction-mode", "", "periodic or revision")
-	f.StringVar(&s.AutoCompactionRetention, "auto-compaction-retention", "", "how much history to keep, such as 8h or 1000; 0 keeps all")
-	f.Uint64Var(&s.SnapshotCount, "snapshot-count", 0, "applied entries between the member's own snapshots (default etcd's)")
-	durationVar(f, &s.Heartbeat, "heartbeat-interval", 0, 0, "time between heartbeats (default 100ms)")
-	durationVar(f, &s.Election, "election-timeout", 0, 0, "time without a leader before an election (default 1s)")
-	f.BoolVar(&s.InitialCorruptCheck, "experimental-initial-corrupt-check", false, "compare data with the other members before serving")
-	f.StringVar(&s.LogLevel, "log-level", "warn", "etcd's log: debug, info, warn, error, panic or fatal")
-	f.StringSliceVar(&s.LogOutputs, "log-outputs", []string{"stderr"}, "where etcd's log goes: stderr, stdout or files")
-}
-
-// clusterOnly and memberOnly are options that the other way of running would
-// ignore.
-var (
-	clusterOnly = []string{"force", "client-port", "free-ports"}
-	memberOnly  = []string{"name", "wal-dir", "listen-client-urls", "advertise-client-urls", "listen-peer-urls", "initial-advertise-peer-urls", "listen-metrics-urls", "initial-cluster", "initial-cluster-state"}
-)
-
-func (o *storeOptions) check() error {
-	if o.member.DataDir == "" {
-		return usageError{errors.New("no data directory: give --data-dir")}
-	}
-	unfit, how := clusterOnly, "with --members only"
-	if o.cluster.Members != 0 {
-		unfit, how = memberOnly, "without --members only"
-	}
-	for _, name := range unfit {
-		if o.set.Changed(name) {
-			return usageError{fmt.Errorf("--%s is of use %s", name, how)}
-		}
-	}
-	if o.cluster.Members < 0 {
-		return usageError{fmt.Errorf("--members %d: want 1, 3 or 5", o.cluster.Members)}
-	}
-	return nil
-}
-
 func newStoreCommand(g *globals) *cobra.Command {
-	var o storeOptions
+	var c store.ClusterConfig
 	cmd := &cobra.Command{
-		Use:   "store --data-dir DIR [--members 3]",
-		Short: "Run the bundled Raft store: one etcd member, or a local cluster",
-		Long: `Run the bundled Raft store, which is etcd itself: any etcd client talks to it.
+		Use:   "store {--members 3 --data-dir DIR | -- ETCD-FLAGS…}",
+		Short: "Run the bundled etcd: one member, or a local cluster",
+		Long: `Run the bundled etcd. Behind -- it takes etcd's own flags, reads etcd's environment
+variables and exits as etcd does: 'requorum store -- --help' lists them.
 
-Without --members one member runs, with etcd's own options. With --members a
-whole cluster runs in this process, its members m1, m2 … in folders of their own
-below --data-dir; started again, it goes on with what is there. An even number
-is refused unless forced: it survives no more failures than one member less.
-
-Listening beyond this machine needs TLS, unless --allow-plaintext says otherwise.
-On loopback without TLS every user of this machine can read and write.
+With --members a whole cluster runs in this process on loopback, without TLS: every
+user of this machine can read and write. Its members m1, m2 … have their directories
+in --data-dir. Started again, it continues with its data, at the same addresses.
 SIGTERM and Ctrl-C end it cleanly.`,
-		Example: `  requorum store --data-dir /var/lib/requorum --members 3
-  requorum store --data-dir m1 --name m1 --listen-client-urls https://10.0.0.1:2379 \
-      --cert-file server.crt --key-file server.key …`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
+		Example: `  requorum store --members 3 --data-dir cluster
+  requorum store -- --name m1 --data-dir m1 --listen-client-urls https://10.0.0.1:2379 …`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			const want = "give --members 3 and --data-dir for a local cluster, or pass etcd's own flags after --"
+			switch dash := cmd.ArgsLenAtDash(); {
+			case dash == 0:
+				if err := g.unfit("with etcd's own flags: pass them after --", "members", "data-dir", "client-port", "free-ports"); err != nil {
+					return err
+				}
+				runEtcd(args)
+				return nil
+			case len(args) > 0:
+				return usageError{fmt.Errorf("unknown argument %q: %s", args[0], want)}
+			case c.Members == 0 || c.DataDir == "":
+				return usageError{errors.New(want)}
 			}
-			running, err := o.start(cmd.Context())
+			cluster, err := store.StartCluster(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			return g.serve(cmd.Context(), running, store.TLSFiles{})
+			return g.serve(cmd.Context(), cluster, store.TLSFiles{})
 		},
 	}
-	o.addFlags(cmd.Flags())
+	f := cmd.Flags()
+	f.IntVar(&c.Members, "members", 0, "run a local cluster of 1, 3 or 5 members")
+	f.StringVar(&c.DataDir, "data-dir", "", "`directory` of the local cluster's members m1, m2 …")
+	f.IntVar(&c.ClientPort, "client-port", 2379, "first client port of a new local cluster; the others are 20000, 30000 … higher")
+	f.BoolVar(&c.FreePorts, "free-ports", false, "use any free ports for a new local cluster")
 	return cmd
 }
 
-// runningStore is a member or a cluster.
-type runningStore interface {
-	Endpoints() []string
-	Err() <-chan error
-	Close(context.Context) error
-}
-
-func (o *storeOptions) start(ctx context.Context) (runningStore, error) {
-	if o.cluster.Members == 0 {
-		return store.StartMember(ctx, o.member)
-	}
-	o.cluster.DataDir, o.cluster.Settings = o.member.DataDir, o.member.Settings
-	return store.StartCluster(ctx, o.cluster)
+// runEtcd runs etcd's main, which ends the process.
+func runEtcd(args []string) {
+	// etcd handles signals itself, and dies of the one that ended it.
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	os.Args = append([]string{"etcd"}, args...) // some of etcd's commands read it
+	etcdmain.Main(os.Args)
 }
 
 // servingReport is the JSON line that says that a store serves.
@@ -147,9 +83,9 @@ type servingReport struct {
 	Key    string `json:"key,omitempty"`
 }
 
-// serve says where the store serves, and runs it until a signal comes or it
-// dies. files are those that clients need, where they were made for this run.
-func (g *globals) serve(ctx context.Context, s runningStore, files store.TLSFiles) error {
+// serve prints where the cluster serves, and runs it until a signal comes or it
+// dies. files are those that clients need, if they were made for this run.
+func (g *globals) serve(ctx context.Context, s *store.LocalCluster, files store.TLSFiles) error {
 	endpoints := strings.Join(s.Endpoints(), ",")
 	if g.output == "json" {
 		if err := g.printJSON(servingReport{true, s.Endpoints(), files.CA, files.Cert, files.Key}); err != nil {
@@ -158,7 +94,7 @@ func (g *globals) serve(ctx context.Context, s runningStore, files store.TLSFile
 	} else {
 		fmt.Fprintf(g.stdout, "Serving at %s\n", endpoints)
 		if files.Cert != "" {
-			fmt.Fprintf(g.stdout, "For this user alone: etcdctl --endpoints %s --cacert %s --cert %s --key %s …\n", endpoints, files.CA, files.Cert, files.Key)
+			fmt.Fprintf(g.stdout, "For this user alone: %s …\n", shell.Quote("ETCDCTL_ENDPOINTS="+endpoints, "ETCDCTL_CACERT="+files.CA, "ETCDCTL_CERT="+files.Cert, "ETCDCTL_KEY="+files.Key, "etcdctl"))
 		}
 	}
 	var died error

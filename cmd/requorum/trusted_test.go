@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore/recovery"
-	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/safedir"
 )
@@ -22,7 +21,6 @@ func TestFilesOfOthers(t *testing.T) {
 	for name, read := range map[string]func() error{
 		"the agent's configuration": func() error { _, err := config.ReadWith(path, os.Getenv); return err },
 		"the cluster file":          func() error { _, err := recovery.ReadConfig(path); return err },
-		"identity-files":            func() error { _, _, err := host.Secrets([]string{path}); return err },
 	} {
 		if err := read(); !errors.Is(err, safedir.ErrOthers) {
 			t.Errorf("%s: %v", name, err)

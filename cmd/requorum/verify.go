@@ -28,14 +28,12 @@ type verifyOptions struct {
 	level, require        string
 	junit                 string
 	noVerdict             bool
-	allowRollback         bool
-	dryRun                bool
 }
 
 func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	o.repo.addFlags(f, false)
 	addTimelineFlag(f, &o.req.Timeline)
-	addRollbackFlag(f, &o.allowRollback)
+	o.repo.keys.addRollbackFlag(f)
 	f.StringVar(&o.level, "level", string(report.Structure), "how far to prove: "+strings.Join(report.LevelNames(), ", ")+"; each includes those before it")
 	f.StringVar(&o.require, "require", "", "end with status 5 where this `level` cannot be proved yet: replay needs two full snapshots of a timeline")
 	f.StringVar(&o.file, "from-file", "", "verify this `file` of 'etcdctl snapshot save', or a copy of a member's db, instead of a repository")
@@ -46,7 +44,6 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	o.identities.addFlags(f)
 	f.StringVar(&o.junit, "junit", "", "also write the report to this `file`, as JUnit XML for a CI system")
 	f.BoolVar(&o.noVerdict, "no-verdict", false, "do not write the verdict into the repository")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would be read")
 }
 
 func newVerifyCommand(g *globals) *cobra.Command {
@@ -68,7 +65,19 @@ written into the repository as a verdict, for 'requorum list' and other hosts.
 
 Status 3 says that damage was found, status 5 that nothing was found but that
 something could not be checked: the report says why. docs/verify.md says which
-level finds what.`,
+level finds what.
+
+With --data-dir the report relates what it finds to etcd's own messages. Some messages
+need the other members, or no repair:
+
+  tocommit(N) is out of range; cluster ID mismatch; member ... has already been
+  bootstrapped: the members are of different histories. Compare them with 'requorum
+  recover --local NAME=DIR,NAME=DIR --data-dir NEW/{name} --dry-run'. If the others are
+  right, run 'etcdctl member remove ID', move the directory away, run 'etcdctl member add
+  NAME --peer-urls=URL' and start etcd with --initial-cluster-state=existing
+  required revision has been compacted: the client has to list again
+  snapshot missing hash but --skip-hash-check=false: the file is a copied db. Use
+  'requorum restore --from-data-dir DIR' with the log beside it`,
 		Example: `  requorum verify --repo file:///var/backups/etcd
   requorum verify all --level checksum --repo 's3://backups/etcd?region=eu-central-1'
   requorum verify --level drill --junit report.xml --output json --repo file:///var/backups/etcd
@@ -97,8 +106,7 @@ func (g *globals) verify(ctx context.Context, o *verifyOptions, args []string) e
 	return errors.Join(err, written)
 }
 
-// prove does the work. There is no report where only a plan was asked for, or
-// where it could not be done.
+// prove does the work. There is no report if it could not be done.
 func (g *globals) prove(ctx context.Context, o *verifyOptions, args []string) (*report.Report, *verdictReport, error) {
 	if err := o.check(g, args); err != nil {
 		return nil, nil, err
@@ -119,7 +127,7 @@ func (g *globals) prove(ctx context.Context, o *verifyOptions, args []string) (*
 }
 
 func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req verify.Request) (*report.Report, *verdictReport, error) {
-	if err := o.repo.keys.mayWrite(); err != nil && !o.noVerdict && !o.dryRun {
+	if err := o.repo.keys.mayWrite(); err != nil && !o.noVerdict {
 		return nil, nil, err
 	}
 	repo, err := o.repo.openRepository(ctx, g)
@@ -129,12 +137,6 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 	defer repo.Sink().Close() //nolint:errcheck // what was written is committed, or an error is on its way
 	g.noteUnchecked(repo.Checks())
 	defer g.noteForeign(repo)
-	if o.dryRun {
-		return nil, nil, g.showVerifyPlan(ctx, repo, req)
-	}
-	if req.Freshness, err = g.freshness(repo.Checks(), o.allowRollback); err != nil {
-		return nil, nil, err
-	}
 	r, err := verify.Repository(ctx, repo, req)
 	if err != nil {
 		return nil, nil, orRollback(err)
@@ -143,21 +145,21 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 		return r, nil, nil
 	}
 	written := &verdictReport{}
-	sequence, err := verdict.Write(ctx, repo, verdict.FromReport(r))
-	switch {
+	all := verdict.FromReport(r)
+	switch err := verdict.Write(ctx, repo, all); {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, err
 	case err != nil:
 		written.Error = err.Error()
 	default:
-		written.Sequence = sequence
+		written.Backups = len(all)
 	}
 	return r, written, nil
 }
 
 // check refuses options that do not go together, and completes the request.
 func (o *verifyOptions) check(g *globals, args []string) (err error) {
-	ofRepository := append([]string{"no-verdict", "dry-run"}, repositoryFlags...)
+	ofRepository := append([]string{"no-verdict"}, repositoryFlags...)
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
 		if s.path == "" {
 			continue
@@ -212,25 +214,6 @@ func newDrillMembersCommand(g *globals) *cobra.Command {
 	}
 }
 
-// showVerifyPlan prints what would be read.
-func (g *globals) showVerifyPlan(ctx context.Context, repo *repository.Repository, req verify.Request) error {
-	p, err := verify.PlanRepository(ctx, repo, req)
-	if err != nil {
-		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(p)
-	}
-	for _, b := range p.Backups {
-		g.printf("backup %s: %s\n", b.ID, size(b.Bytes))
-	}
-	for _, l := range p.Logs {
-		g.printf("log of timeline %s: %s in %d segments\n", l.Timeline, size(l.Bytes), l.Segments)
-	}
-	g.printf("Up to the level %s: %s to read; %s of scratch space\n", p.Level, size(p.Bytes), size(p.Scratch))
-	return nil
-}
-
 // readVerdicts reads the verdicts in a repository.
 func (g *globals) readVerdicts(ctx context.Context, r *repository.Repository) (verdict.List, error) {
 	chain, err := verdict.ReadAll(ctx, r)
@@ -247,7 +230,6 @@ type provedReport struct {
 	Status   report.Status  `json:"status"`
 	Level    report.Level   `json:"level,omitempty"` // that was proved
 	Finished time.Time      `json:"finished"`
-	Verdict  uint64         `json:"verdict"`
 	Tool     string         `json:"tool"`
 	Host     string         `json:"host,omitempty"`
 	Phases   []report.Phase `json:"phases,omitempty"`
@@ -263,7 +245,7 @@ func proved(c verdict.List, m *snapshot.Manifest) *provedReport {
 		}
 	}
 	p := &provedReport{
-		Status: w.Verdict.Status, Level: w.Verdict.Reached, Finished: w.Verdict.Finished, Verdict: w.Verdict.Sequence,
+		Status: w.Verdict.Status, Level: w.Verdict.Reached, Finished: w.Verdict.Finished,
 		Tool: w.Verdict.Tool, Host: w.Verdict.Host, Phases: w.Verdict.Phases,
 	}
 	if p.Status == report.Damaged {
@@ -289,7 +271,7 @@ func (p *provedReport) rows(out *table) {
 		out.row("Proved", "no: 'requorum verify' proves it")
 		return
 	}
-	out.row("Proved", fmt.Sprintf("%s, by verdict %d of %s", p, p.Verdict, when(p.Finished)))
+	out.row("Proved", fmt.Sprintf("%s, by the verdict of %s", p, when(p.Finished)))
 	label := "Measured"
 	for _, phase := range p.Phases {
 		out.row(label, fmt.Sprintf("%s: %s", phase.Name, took(phase.Took)))

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -21,8 +24,8 @@ type verifyReport struct {
 }
 
 type verdictReport struct {
-	Sequence uint64 `json:"sequence,omitempty"`
-	Error    string `json:"error,omitempty"` // why it could not be written
+	Backups int    `json:"backups"`         // whose verdicts were written
+	Error   string `json:"error,omitempty"` // why they could not be written
 }
 
 // verified prints a report and makes it an exit status.
@@ -84,7 +87,7 @@ func (g *globals) printVerified(r *report.Report, v *verdictReport) {
 	case v.Error != "":
 		g.printf("No verdict was written: %s\n", v.Error)
 	default:
-		g.printf("Verdict %d is in the repository\n", v.Sequence)
+		g.printf("Verdict written on %s\n", report.Counted(v.Backups, "backup", "backups"))
 	}
 	g.printf("%s up to the level %s: %s\n", r.Target, r.Level, inWords(r))
 }
@@ -118,10 +121,10 @@ type junitFile struct {
 
 // openJUnit opens the file that was asked for.
 func (o *verifyOptions) openJUnit() (*junitFile, error) {
-	if o.junit == "" || o.dryRun {
+	if o.junit == "" {
 		return nil, nil
 	}
-	f, err := os.Create(o.junit)
+	f, err := createReport(o.junit)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +144,20 @@ func (o *verifyOptions) openJUnit() (*junitFile, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil
+}
+
+// createReport opens a file for a report, and none that another user chose: as
+// root it would be any file to which a link was planted in /tmp or beside a member's data.
+func createReport(path string) (*os.File, error) {
+	switch filepath.Dir(path) {
+	case "/dev", "/dev/fd", "/proc/self/fd": // a pipe, or a terminal
+		return os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	}
+	f, err := safedir.OpenWritable(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return safedir.Create(path)
+	}
+	return f, err
 }
 
 // end writes the report, or why there is none, and closes the file.

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // The JUnit report of an earlier run is never taken for this one's: however a run
@@ -44,13 +47,13 @@ func TestJUnitReportOfARunThatFailed(t *testing.T) {
 			}
 		})
 	}
-	link := filepath.Join(folder, "link.xml")
-	require.NoError(t, os.Symlink("/dev/null", link))
+	link, linked := filepath.Join(folder, "link.xml"), filepath.Join(folder, "linked.xml")
+	require.NoError(t, errors.Join(os.WriteFile(linked, nil, 0o600), os.Symlink(linked, link)))
 	if e := runHere(t.Context(), "verify", "--repo", none, "--junit", link); e.code != exitFailed {
 		t.Errorf("status %d: %s", e.code, e)
 	}
-	if target, err := os.Readlink(link); err != nil || target != "/dev/null" {
-		t.Error(target, err)
+	if data, err := os.ReadFile(linked); err != nil || !strings.Contains(string(data), "<error") {
+		t.Errorf("%v: %s", err, data)
 	}
 	if e := runHere(t.Context(), "verify", "--repo", none, "--junit", filepath.Join(none, "report.xml")); e.code != exitUsage || !strings.Contains(e.String(), "--junit") {
 		t.Errorf("status %d: %s", e.code, e)
@@ -77,6 +80,27 @@ func TestReportThatCannotBeWritten(t *testing.T) {
 	}
 	e := runHere(t.Context(), "verify", "--from-file", file, "--junit", "/dev/full")
 	if e.code != exitDamaged || !strings.Contains(e.String(), "DAMAGED") || !strings.Contains(e.String(), "--junit /dev/full") {
+		t.Errorf("status %d: %s", e.code, e)
+	}
+}
+
+// What another user planted in a directory like /tmp is neither written to nor believed.
+func TestFilesOfAnotherUser(t *testing.T) {
+	storetest.NeedRoot(t)
+	folder := t.TempDir()
+	secret, public := filepath.Join(folder, "secret"), filepath.Join(folder, "tmp")
+	require.NoError(t, errors.Join(os.WriteFile(secret, []byte("root's"), 0o600), os.Mkdir(public, 0o700), os.Chmod(public, 0o777|os.ModeSticky)))
+	link, hard, plan := filepath.Join(public, "link.xml"), filepath.Join(public, "hard.xml"), filepath.Join(public, "plan.json")
+	require.NoError(t, errors.Join(os.Symlink(secret, link), os.Link(secret, hard), os.WriteFile(plan, []byte("{}"), 0o600)))
+	require.NoError(t, errors.Join(os.Lchown(link, 2379, 2379), os.Lchown(plan, 2379, 2379)))
+	for _, path := range []string{link, hard} {
+		e := runHere(t.Context(), "verify", "--from-file", secret, "--junit", path)
+		data, err := os.ReadFile(secret)
+		if e.code != exitUsage || err != nil || string(data) != "root's" {
+			t.Errorf("status %d, %v, %q: %s", e.code, err, data, e)
+		}
+	}
+	if e := runHere(t.Context(), "restore", "--plan", plan, "--name", "m1"); !strings.Contains(e.String(), "could have written") {
 		t.Errorf("status %d: %s", e.code, e)
 	}
 }

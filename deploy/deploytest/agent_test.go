@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,11 +22,10 @@ import (
 
 // agent is one that was started as a unit or a pod starts it.
 type agent struct {
-	socket string // for jobs; empty where the configuration names none
-	cmd    *exec.Cmd
-	log    *storetest.Output
-	url    string
-	done   chan struct{}
+	cmd  *exec.Cmd
+	log  *storetest.Output
+	url  string
+	done chan struct{}
 }
 
 // startAgent runs a command line until the test ends; "agent" is at address.
@@ -85,25 +83,8 @@ func (a *agent) ready(ctx context.Context, until time.Time) bool {
 	return code == http.StatusOK
 }
 
-// demand asks for a run of a job.
-func (a *agent) demand(t testing.TB, job string) {
-	t.Helper()
-	eventually(t, job+" accepted", func() bool {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/api/v1/jobs/"+job, strings.NewReader("{}"))
-		require.NoError(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		// Jobs are started over the socket.
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", a.socket)
-		}}}
-		resp, err := client.Do(req)
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode == http.StatusAccepted
-	})
-}
+// eachMinute is the timing of a job that a test waits for.
+const eachMinute = `schedule: "* * * * *", jitter: 0s`
 
 // stop is what systemd and the kubelet do.
 func (a *agent) stop(t testing.TB, within time.Duration) {

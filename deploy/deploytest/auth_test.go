@@ -31,26 +31,23 @@ func TestAuthRoles(t *testing.T) {
 	repo := "file://" + filepath.Join(dir, "repo")
 	start := func(user, more string) *agent {
 		t.Helper()
-		address, socket := storetest.FreeAddress(t), filepath.Join(dir, user+".socket", "s")
+		address := storetest.FreeAddress(t)
 		secret := write(t, filepath.Join(dir, user), user+"-password\n")
 		path := write(t, filepath.Join(dir, user+".yaml"), "name: "+user+
 			"\netcd: {endpoints: ['"+c.Endpoints()[0]+"'], user: "+user+", password-file: "+secret+"}"+
 			"\nrepository: {url: '"+repo+"'}"+
-			"\nlisten: {address: '"+address+"', socket: '"+socket+"'}\n"+more)
-		a := startAgent(t, []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state-"+user), "TMPDIR=" + dir}, address, storetest.Requorum(t), "agent", "--config", path)
-		a.socket = socket
-		return a
+			"\nlisten: {address: '"+address+"'}\n"+more)
+		return startAgent(t, []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state-"+user), "TMPDIR=" + dir}, address, storetest.Requorum(t), "agent", "--config", path)
 	}
 	archiver := start("archiver", "member: {data-dir: "+c.Member(0).DataDir+"}\njobs: {full: {run: off}, divergence: {run: off}}\n")
 	if e := run(t, nil, storetest.Requorum(t), "backup", "--endpoints", c.Endpoints()[0], "--user", "archiver:archiver-password", "--repo", repo); e.code == 0 || !strings.Contains(e.text, "root") {
 		t.Errorf("a snapshot without the role root: exit code %d\n%s", e.code, e.text)
 	}
-	full := start("backup", "")
+	full := start("backup", "jobs: {full: {run: here, "+eachMinute+"}}\n")
 	eventually(t, "the cluster reached", func() bool {
 		_, body := full.get(t.Context(), "/api/v1/status")
 		return strings.Contains(body, `"revision"`)
 	})
-	full.demand(t, "full")
 	eventually(t, "a full snapshot", func() bool { return strings.Contains(full.log.String(), "msg=done job=full") })
 	put, err := client.Put(t.Context(), "/deployed", "yes")
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -53,7 +54,7 @@ func replaced(t testing.TB, text string, pairs ...string) string {
 // trusted keys.
 func signer(t testing.TB, path string) (line string) {
 	t.Helper()
-	must(t, nil, storetest.Requorum(t), "keys", "new", path)
+	sinktest.WriteKey(t, path)
 	data, err := os.ReadFile(path + ".trust")
 	require.NoError(t, err)
 	return string(data)

@@ -165,7 +165,7 @@ func TestGuideNamesDefaults(t *testing.T) {
 	if d.Retention.Daily != 35 || d.Retention.Weekly != 8 || d.Retention.Monthly != 12 || !strings.Contains(text, "35 daily, 8 weekly, 12 monthly") {
 		t.Error("retention is another")
 	}
-	if d.Jobs.Replay.Runs() || d.Jobs.Drill.Runs() || d.Jobs.Synthetic.Runs() || !d.Jobs.Structure.AfterFull {
+	if d.Jobs.Replay.Runs() || d.Jobs.Drill.Runs() || !d.Jobs.Structure.AfterFull {
 		t.Error("other jobs are on")
 	}
 }

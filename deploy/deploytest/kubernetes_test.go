@@ -49,30 +49,6 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// The reader of manifests does refuse: a misspelt field, one given twice, an unknown
-// type, a patch for nothing.
-func TestManifestsRefused(t *testing.T) {
-	good := deployed(t, "kubernetes", "static-pod", "requorum-agent.yaml")
-	for what, bad := range map[string]string{
-		"misspelt": replaced(t, good, "hostNetwork: true", "hostnetwork: true"),
-		"twice":    replaced(t, good, "hostNetwork: true", "hostNetwork: true\n  hostNetwork: false"),
-		"type":     replaced(t, good, "apiVersion: v1", "apiVersion: v2"),
-		"value":    replaced(t, good, "periodSeconds: 30", "periodSeconds: soon"),
-	} {
-		path := write(t, filepath.Join(t.TempDir(), "pod.yaml"), bad)
-		if e := run(t, nil, manifestsTool(t), path); e.code == 0 {
-			t.Errorf("%s: it is taken", what)
-		}
-	}
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "pod.yaml"), good)
-	write(t, filepath.Join(dir, "patch.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: other}\nspec: {hostNetwork: false}\n")
-	write(t, filepath.Join(dir, "kustomization.yaml"), "resources: [pod.yaml]\npatches: [{path: patch.yaml}]\n")
-	if e := run(t, nil, manifestsTool(t), dir); e.code == 0 {
-		t.Error("a patch for nothing is taken")
-	}
-}
-
 func expectFalse(t testing.TB, what string, value *bool) {
 	t.Helper()
 	if value == nil || *value {
@@ -365,7 +341,7 @@ func TestStaticPodRuns(t *testing.T) {
 	expectWorking(t, c, configuration, repo, address, env, append(unprivileged, line...)...)
 
 	nobody := []string{"setpriv", "--reuid", "2390", "--regid", "2390", "--clear-groups"}
-	if e := run(t, nil, nobody[0], append(nobody[1:], storetest.Requorum(t), "archive", "--once", "--data-dir", c.Member(0).DataDir, "--spool-dir", "/tmp/none", "--repo", "file:///tmp/none")...); e.code == 0 || !strings.Contains(e.text, "permission denied") {
+	if e := run(t, nil, nobody[0], append(nobody[1:], storetest.Requorum(t), "agent", "--once", "--data-dir", c.Member(0).DataDir, "--spool-dir", "/tmp/none", "--repo", "file:///tmp/none")...); e.code == 0 || !strings.Contains(e.text, "permission denied") {
 		t.Errorf("another user: exit code %d\n%s", e.code, e.text)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -227,38 +226,6 @@ func (r *recorder) check(t testing.TB, bucket, prefix string, policies map[strin
 		}
 	}
 	t.Logf("%d requests, %d of parts; objects stored: %d users", len(r.all), parts, len(stored))
-}
-
-// No server but Amazon knows the conditions of the statement that denies replacing: one
-// that does could show what it does, and docs/s3.md would say so.
-func TestNeverReplaceIsAmazons(t *testing.T) {
-	t.Parallel()
-	for name, start := range map[string]func(testing.TB) *sinktest.S3Server{
-		"versitygw": func(t testing.TB) *sinktest.S3Server { return sinktest.StartVersityGW(t, sinktest.VersityGWOptions{}) },
-		"minio":     sinktest.StartMinio,
-	} {
-		t.Run(name, func(t *testing.T) {
-			server, bucket := start(t), "plain"
-			server.MakeBucket(t, sinktest.S3Bucket{Name: bucket})
-			put := func(statements []statement) error {
-				for _, s := range statements {
-					s["Principal"] = "*"
-				}
-				data, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
-				require.NoError(t, err)
-				text := string(data)
-				_, err = server.Client().PutBucketPolicy(t.Context(), &awss3.PutBucketPolicyInput{Bucket: &bucket, Policy: &text})
-				return err
-			}
-			whole := policy(t, "agent", bucket, "p")
-			if err := put(withoutConditions(whole)); err != nil {
-				t.Errorf("without the statement: %v", err)
-			}
-			if err := put(whole); err == nil || !strings.Contains(strings.ToLower(err.Error()), "condition") {
-				t.Errorf("with it: %v", err)
-			}
-		})
-	}
 }
 
 // withoutConditions leaves out what only Amazon knows.

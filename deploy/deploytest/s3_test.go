@@ -143,7 +143,7 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 
 	_, err := c.Client(t).Put(t.Context(), "/"+bucket, "x")
 	require.NoError(t, err)
-	archive := []string{"archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool"), "--recipient", recipient(t, dir)}
+	archive := []string{"agent", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool"), "--recipient", recipient(t, dir)}
 	must(t, keysOf("agent-"+bucket), storetest.Requorum(t), archive...)
 	must(t, keysOf("agent-"+bucket), storetest.Requorum(t), "restore", "--latest", "--repo", url, "--identity", filepath.Join(dir, "identity.txt"), "--to-snapshot", filepath.Join(dir, "restored.db"))
 

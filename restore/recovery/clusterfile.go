@@ -77,6 +77,12 @@ func (c *Config) Keys() signing.Keys { return c.keys }
 // UseKeys says which keys count; without it none do.
 func (c *Config) UseKeys(keys signing.Keys) { c.keys = keys }
 
+// removedKeys are keys of a cluster file that no longer exist, each with its replacement.
+var removedKeys = map[string]string{
+	"defaults.store": "start and stop the member with programs: kind: command",
+	"hosts.store":    "start and stop the member with programs: kind: command",
+}
+
 // EtcdConfig is as whom the cluster itself is asked: whether it serves, and for the
 // proof. Names and meanings are etcdctl's.
 type EtcdConfig struct {
@@ -150,7 +156,7 @@ func ReadConfig(path string) (*Config, error) {
 // faults.
 func ParseConfig(data []byte, name string) (*Config, error) {
 	c := &Config{file: name}
-	places, faults := yamlfile.Read(data, name, Guide, c)
+	places, faults := yamlfile.Read(data, name, Guide, c, removedKeys)
 	if places == nil {
 		return nil, errors.Join(faults...)
 	}

@@ -50,6 +50,9 @@ func TestFaults(t *testing.T) {
 		{"run: ssh -J jump admin@m2 sudo -n, ", "", "hosts[1].run: is not given"},
 		{"run: ssh", "run: -oProxyCommand=x ssh", "want a command"},
 		{"kind: systemd", "kind: k3s", "recovered by hand"},
+		{"kind: systemd", "kind: store", "want systemd, static-pod or command"},
+		{"cluster: production", "cluster: production\ndefaults: {store: {command: [etcd]}}", "defaults.store: requorum no longer has this key: start and stop"},
+		{"data-dir: /data", "store: {command: [etcd]}", "hosts[1].store: requorum no longer has this key: start and stop"},
 		{"kind: systemd, ", "", "hosts[0].kind: is not given"},
 		{"unit: etcd.service", "unit: --x", "looks like an option"},
 		{"data-dir: /data", "data-dir: data", "line 7: hosts[1].data-dir: data is relative"},
@@ -98,7 +101,7 @@ func TestGuide(t *testing.T) {
 	}
 	eachKey("", reflect.ValueOf(*c), func(key string, v reflect.Value) {
 		// A host has one kind, and a client that is restarted is not stopped.
-		other := regexp.MustCompile(`\.(command|store|static-pod|restart)\b`).MatchString(key)
+		other := regexp.MustCompile(`\.(command|static-pod|restart)\b`).MatchString(key)
 		if v.IsZero() && !other {
 			t.Errorf("the example lacks %s", key)
 		}

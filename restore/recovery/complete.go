@@ -30,7 +30,7 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 	var started error
 	// Clients first: a repository that is away must not keep them waiting.
 	if d.decision.Resumed.IsZero() {
-		failed("clients were not started", d.each(ctx, PhaseResume, d.present(), d.resumeHost))
+		failed("clients do not run", d.each(ctx, PhaseResume, d.present(), d.resumeHost(true)))
 		for _, h := range d.hosts {
 			if h.lost() {
 				failed("clients of "+h.Member+" were not started", errors.New(h.state.Unreachable))
@@ -93,30 +93,7 @@ func (d *coordinator) snapshot(ctx context.Context) error {
 	})
 }
 
-func (d *coordinator) take(ctx context.Context) (err error) {
-	var all []sinks.Sink
-	var names []string
-	var errs []error
-	defer func() {
-		for _, s := range all {
-			err = errors.Join(err, s.Close())
-		}
-	}()
-	for _, u := range d.cfg.Repositories {
-		name := place.Name(u)
-		if slices.ContainsFunc(d.decision.Snapshots, func(s Stored) bool { return place.Name(s.Repository) == name }) {
-			continue
-		}
-		s, err := place.Open(ctx, u, sinks.Options{Retry: sinks.Retry{For: repositoryPatience, Logger: d.logger}})
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		all, names = append(all, repository.WithKeys(s, d.cfg.Keys())), append(names, name)
-	}
-	if len(all) == 0 {
-		return errors.Join(errs...)
-	}
+func (d *coordinator) take(ctx context.Context) error {
 	cfg, err := d.clientConfig(d.decision.clientURLs())
 	if err != nil {
 		return err
@@ -126,18 +103,37 @@ func (d *coordinator) take(ctx context.Context) (err error) {
 		return err
 	}
 	defer c.Close() //nolint:errcheck // nothing is under way any more
+	var errs []error
+	for _, u := range d.cfg.Repositories {
+		name := place.Name(u)
+		if slices.ContainsFunc(d.decision.Snapshots, func(s Stored) bool { return place.Name(s.Repository) == name }) {
+			continue
+		}
+		backup, err := d.takeInto(ctx, c, u)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			continue
+		}
+		d.decision.Snapshots = append(d.decision.Snapshots, Stored{Repository: name, Backup: backup})
+	}
+	return errors.Join(errs...)
+}
+
+// takeInto takes a full snapshot into one repository, and returns its ID.
+func (d *coordinator) takeInto(ctx context.Context, c *client.Client, url string) (backup string, err error) {
+	s, err := place.Open(ctx, url, sinks.Options{Retry: sinks.Retry{For: repositoryPatience, Logger: d.logger}})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
 	result, err := snapshot.Take(ctx, snapshot.Request{
-		Client: c, Sinks: all, Codec: d.codec, Tool: "requorum " + d.req.Version, Labels: map[string]string{"recovery": d.run}, Reached: archive.Reached, Logger: d.logger,
+		Client: c, Sink: repository.WithKeys(s, d.cfg.Keys()), Codec: d.codec, Tool: "requorum " + d.req.Version, Labels: map[string]string{"recovery": d.run}, Reached: archive.Reached, Logger: d.logger,
 		Progress: func(p snapshot.Progress) { d.reporter.progress(PhaseSnapshot, "", p.Phase, p.Done, p.Total) },
 	})
-	if result != nil {
-		for i, o := range result.Outcomes {
-			if o.Err == nil {
-				d.decision.Snapshots = append(d.decision.Snapshots, Stored{Repository: names[i], Backup: o.Manifest.ID})
-			}
-		}
+	if err != nil {
+		return "", err
 	}
-	return errors.Join(append(errs, err)...)
+	return result.Manifest.ID, nil
 }
 
 // oldData says what to do in the end with what was set aside on a host; empty where

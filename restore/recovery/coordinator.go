@@ -38,6 +38,7 @@ type coordinator struct {
 	continued bool
 	takesBack bool // it is an undo
 
+	image    *os.File  // that was built here, while hosts copy it
 	elected  time.Time // until when members that answer may elect a leader
 	starting *starts   // of the new members, by this command; nil where it starts none
 
@@ -71,11 +72,10 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 			return nil, fmt.Errorf("the cluster file: %w", err)
 		}
 	}
-	identities, environment, err := host.Secrets(d.cfg.IdentityFiles)
-	if err != nil {
+	if _, err := d.identities(); err != nil { // before anything is stopped
 		return nil, err
 	}
-	lines := Lines(d.cfg, d.req.Version, identities, environment) // no command is started yet
+	lines := Lines(d.cfg, d.req.Version, func() *os.File { return d.image }) // no command is started yet
 	for i, h := range d.cfg.Hosts {
 		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As("")})
 	}
@@ -114,22 +114,27 @@ func (d *coordinator) setRun(id string, dec *decision) {
 	}
 }
 
-// Lines makes the hosts of a cluster file, in its order: each can be asked, and can
-// fetch data of the others. What a rebuild needs to read repositories (see
-// host.Secrets) goes to each of them: a caller that only asks gives none. The caller
-// closes each.
-func Lines(cfg *Config, version string, identities []string, environment map[string]string) []*host.Remote {
+// Lines makes the hosts of a cluster file, in its order: each can be asked, and can fetch the
+// database that another has built, or the coordinator. The caller closes each.
+func Lines(cfg *Config, version string, image func() *os.File) []*host.Remote {
 	lines := map[string]*host.Remote{}
 	fetch := func(ctx context.Context, a host.FetchArguments, w io.Writer) (*host.Sent, error) {
+		if f := image(); a.Member == "" && f != nil {
+			info, err := f.Stat()
+			if err != nil {
+				return nil, err
+			}
+			return host.SendPiece(ctx, f, info.Size(), &a.DataArguments, w)
+		}
 		from := lines[a.Member]
 		if from == nil {
 			return nil, fmt.Errorf("the cluster file has no host of member %q", a.Member)
 		}
-		return from.As(a.Run).Data(ctx, a.DataArguments, w)
+		return from.As("").Data(ctx, a.DataArguments, w)
 	}
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
-		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Identities: identities, Trust: cfg.Keys().Trust.Files(), Environment: environment}
+		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Trust: cfg.Keys().Trust.Files(), Environment: host.Credentials()}
 		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: cfgOfHost, Version: version, Fetch: fetch})
 		lines[h.Member], all = line, append(all, line)
 	}

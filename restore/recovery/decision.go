@@ -49,7 +49,9 @@ type decision struct {
 	Bump         restore.BumpRequest `json:"bump"`
 	Branch       repository.Branch   `json:"branch,omitzero"`
 
-	// Built is what all hosts came to, which is the same, by member. From then on, which
+	// Compared is what came of comparing the database that was built with the survivors'.
+	Compared *sources.Comparison `json:"compared,omitempty"`
+	// Built is what all hosts built of the same database, by member. From then on, which
 	// is BuiltAt, new members are started, and old ones are not looked after any more.
 	Built   map[string]*host.Rebuilt `json:"built,omitempty"`
 	BuiltAt time.Time                `json:"built_at,omitzero"`
@@ -62,10 +64,9 @@ type decision struct {
 	Finished   bool     `json:"finished,omitempty"`
 	Incomplete []string `json:"incomplete,omitempty"`
 
-	// Undoing says that the run is taken back; Back is what of, by member.
-	Undoing bool                `json:"undoing,omitempty"`
-	Back    map[string]HostUndo `json:"back,omitempty"`
-	Closed  closed              `json:"closed,omitempty"`
+	// Undoing says that the run is taken back.
+	Undoing bool   `json:"undoing,omitempty"`
+	Closed  closed `json:"closed,omitempty"`
 }
 
 // closed is how a run ended that left the old cluster as it was.
@@ -89,7 +90,7 @@ func (d *decision) incomplete(q Quorum) bool {
 // progress says what happened in a run, which a decision that lacks it cannot undo: a
 // host that others could not be reached beside may hold an older one of a higher epoch.
 func (d *decision) progress() int {
-	for i, is := range []bool{d.Closed != "", d.Back != nil, d.Finished, d.Proved != nil, d.Built != nil} {
+	for i, is := range []bool{d.Closed != "", d.Undoing, d.Finished, d.Proved != nil, d.Built != nil} {
 		if is {
 			return 5 - i
 		}
@@ -335,4 +336,34 @@ func (d *coordinator) otherHosts() (against []string) {
 		}
 	}
 	return against
+}
+
+// worse says in what a plan does not hold what was confirmed; nothing where it does.
+func (d *decision) worse(p *Preview) (reasons []string) {
+	add := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
+	before, now := d.Plan, p.Plan
+	if before == nil || before.Chosen == "" {
+		return []string{"what is there could be read only now"}
+	}
+	if !now.Proven && (before.Proven || !d.Unproven) {
+		add("it is unproven that no acknowledged write is lost: %s", now.Why)
+	}
+	if before.ClusterID != now.ClusterID {
+		add("it would be cluster %s that is recovered, and was %s", now.ClusterID, before.ClusterID)
+	}
+	if before.Chosen != now.Chosen && !now.Proven {
+		add("it would be recovered from %s, and was to be from %s", now.Chosen, before.Chosen)
+	}
+	if now.Loss.Entries > before.Loss.Entries || now.Loss.Revisions > before.Loss.Revisions {
+		add("more would be lost: %s", now.Loss.Text)
+	}
+	if !slices.EqualFunc(d.Members, p.Members, func(a, b sources.NewMember) bool {
+		return a.Name == b.Name && a.Learner == b.Learner && slices.Equal(a.PeerURLs, b.PeerURLs)
+	}) {
+		add("the members would be %s", sources.InitialCluster(p.Members))
+	}
+	if raises(p.Bump) && !raises(d.Bump) && now.Proven {
+		add("the revision would be raised")
+	}
+	return reasons
 }

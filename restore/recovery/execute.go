@@ -26,7 +26,7 @@ func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) 
 			return nil, err
 		}
 		// Since the first time a host may have been rebooted, and have started them.
-		if err := d.quiesce(ctx, PhaseQuiesce); err != nil {
+		if err := d.quiesce(ctx); err != nil {
 			return nil, err
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -49,7 +49,7 @@ func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) 
 // step is done anew on each host, or made sure of: between two commands a host may
 // have been started anew.
 func (d *coordinator) build(ctx context.Context, p *Preview) error {
-	if err := d.quiesce(ctx, PhaseQuiesce); err != nil {
+	if err := d.quiesce(ctx); err != nil {
 		return err
 	}
 	if err := d.fence(ctx, p); err != nil {
@@ -68,19 +68,21 @@ func (d *coordinator) build(ctx context.Context, p *Preview) error {
 }
 
 // quiesce stops the clients, which could write in between.
-func (d *coordinator) quiesce(ctx context.Context, p Phase) error {
-	return d.each(ctx, p, d.present(), func(ctx context.Context, h *participant) (string, error) {
-		done, err := act(ctx, d, p, h, h.client.Quiesce)
+func (d *coordinator) quiesce(ctx context.Context) error {
+	return d.each(ctx, PhaseQuiesce, d.present(), func(ctx context.Context, h *participant) (string, error) {
+		kill := !d.decision.Asked.Force // else the cluster may serve
+		done, err := act(ctx, d, PhaseQuiesce, h, func(ctx context.Context) (*host.Done, error) { return h.client.Quiesce(ctx, kill) })
 		if err != nil {
 			return "", err
 		}
+		d.warnAll(h, done.Warnings)
 		return clientWords(done.Clients), nil
 	})
 }
 
 func clientWords(all []host.ClientState) string {
 	if len(all) == 0 {
-		return "none configured"
+		return "none"
 	}
 	var names []string
 	for _, c := range all {
@@ -189,7 +191,7 @@ func (d *coordinator) endUnchanged(ctx context.Context) error {
 	if err := d.each(ctx, PhaseUndoStart, ran, d.startAgain); err != nil {
 		return err
 	}
-	if err := d.each(ctx, PhaseUndoResume, d.present(), d.resumeHost); err != nil {
+	if err := d.each(ctx, PhaseUndoResume, d.present(), d.resumeHost(false)); err != nil {
 		return err
 	}
 	d.decision.Closed = givenUp
@@ -205,12 +207,17 @@ func (d *coordinator) startAgain(ctx context.Context, h *participant) (string, e
 	return "started", nil
 }
 
-func (d *coordinator) resumeHost(ctx context.Context, h *participant) (string, error) {
-	done, err := act(ctx, d, PhaseResume, h, h.client.Resume)
-	if err != nil {
-		return "", err
+// resumeHost starts a host's clients: all, or those that ran before the run.
+func (d *coordinator) resumeHost(all bool) func(context.Context, *participant) (string, error) {
+	return func(ctx context.Context, h *participant) (string, error) {
+		done, err := act(ctx, d, PhaseResume, h, func(ctx context.Context) (*host.Done, error) { return h.client.Resume(ctx, all) })
+		if err != nil {
+			return "", err
+		}
+		d.warnAll(h, done.Warnings)
+		left := slices.DeleteFunc(done.Clients, func(c host.ClientState) bool { return c.Phase == host.ClientLeft })
+		return clientWords(left), nil
 	}
-	return clientWords(done.Clients), nil
 }
 
 // asideHosts are those that get a member, and all others that can be reached and
@@ -231,7 +238,7 @@ func (d *coordinator) asideHosts() []*participant {
 // spare reports whether the recovery can do without a host: it is declared dead, gets
 // no member, and nothing is read there.
 func (d *coordinator) spare(h *participant) bool {
-	return h.state.Dead && !slices.Contains(d.getting(), h) && !slices.Contains(owners(d.decision.candidate().Source), h.Member)
+	return h.state.Dead && !slices.Contains(d.getting(), h) && !slices.Contains(d.decision.candidate().Source.Owners(), h.Member)
 }
 
 func (d *coordinator) setAside(ctx context.Context, hosts []*participant) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 )
 
-// askTimeout bounds a question about a host's state.
-const askTimeout = 20 * time.Second
+// askTimeout bounds a question about a host's state. A variable for tests.
+var askTimeout = 20 * time.Second
 
 // participant is one of the cluster file's, as it was found.
 type participant struct {
@@ -28,6 +28,8 @@ type participant struct {
 	read      string          // the sum over the files that this is of
 	failed    error           // why it could not be surveyed
 	asides    []host.SetAside
+	undone    []string // the runs that it has taken back
+	undo      HostUndo // what an undo did
 }
 
 // forget gives up what was read of a host's data.
@@ -82,7 +84,7 @@ func (d *coordinator) hostState(ctx context.Context, h *participant) {
 	if !m.Stopped && !m.Runs {
 		h.state.Unclear = m.NotStopped
 	}
-	h.asides, h.decisions, h.built = m.Aside, m.Decisions, m.Built
+	h.asides, h.undone, h.decisions, h.built = m.Aside, m.Undone, m.Decisions, m.Built
 	for _, a := range m.Aside {
 		h.state.Aside = append(h.state.Aside, a.Run)
 	}
@@ -95,6 +97,12 @@ func (h *participant) aside(run string) *host.SetAside {
 		return nil
 	}
 	return &h.asides[i]
+}
+
+// touched reports whether the host knows that a run set data aside there, which it may have
+// put back since.
+func (h *participant) touched(run string) bool {
+	return h.aside(run) != nil || slices.Contains(h.undone, run)
 }
 
 // anyAside reports whether the run has set data aside on a host, or began to.
@@ -142,20 +150,18 @@ func (d *coordinator) patiently(ctx context.Context, p Phase, h *participant) (e
 // waitsFor says whom the action of a phase waits for on a host; empty where nothing
 // shows it.
 func waitsFor(p Phase, h *participant, m *host.Member) string {
+	client := slices.IndexFunc(m.Clients, func(c host.ClientState) bool { return c.Timeout > 0 })
 	switch p {
-	case PhaseQuiesce, PhaseUndoQuiesce, PhaseResume, PhaseUndoResume:
-		i := slices.IndexFunc(m.Clients, func(c host.ClientState) bool { return c.Timeout > 0 })
-		if i < 0 {
-			return ""
+	case PhaseQuiesce, PhaseResume, PhaseUndoResume, PhaseFence, PhaseUndoStop:
+		if client >= 0 {
+			c := m.Clients[client]
+			text := fmt.Sprintf("client %s is %s, for which it gets %s at most", c.Name, c.Phase, c.Timeout)
+			if c.Phase == host.ClientStopping && c.Why != "" {
+				text += ": " + c.Why
+			}
+			return text
 		}
-		c := m.Clients[i]
-		text := fmt.Sprintf("client %s is %s, for which it gets %s at most", c.Name, c.Phase, c.Timeout)
-		if c.Phase == host.ClientStopping && c.Why != "" {
-			text += ": " + c.Why
-		}
-		return text
-	case PhaseFence, PhaseUndoStop:
-		if m.NotStopped != "" {
+		if m.NotStopped != "" && (p == PhaseFence || p == PhaseUndoStop) {
 			return fmt.Sprintf("the member is stopping, for which it gets %s at most: %s", time.Duration(h.StopTimeout), m.NotStopped)
 		}
 	case PhaseStart, PhaseUndoStart:

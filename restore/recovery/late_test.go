@@ -86,7 +86,7 @@ func TestMemberIsNotStarted(t *testing.T) {
 	req := s.request(e)
 	req.lateTimeout = time.Millisecond
 	r, err := Run(t.Context(), req)
-	if r == nil || !errors.Is(err, snapshot.ErrIncomplete) || !strings.Contains(err.Error(), "m3 was not started: ") || len(r.Incomplete) != 1 || len(r.Proof.Missing) != 1 || len(r.Proof.Members) != 2 {
+	if r == nil || !errors.As(err, new(snapshot.IncompleteError)) || !strings.Contains(err.Error(), "m3 was not started: ") || len(r.Incomplete) != 1 || len(r.Proof.Missing) != 1 || len(r.Proof.Members) != 2 {
 		t.Fatalf("%v, %s", err, shown(r))
 	}
 	s.check(t, want, s.hosts[:2]...)

@@ -12,6 +12,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/shell"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -29,9 +30,12 @@ func (d *coordinator) preflight(ctx context.Context) (_ *Preview, err error) {
 	for {
 		var all sync.WaitGroup
 		var err error
-		urls := d.clientURLs(nil)
-		all.Go(func() { p.Quorum, err = d.quorum(ctx, urls) })
+		urls, known := d.clientURLs(nil), make(chan struct{})
+		all.Go(func() {
+			p.Quorum, err = d.quorumUnless(ctx, urls, func(voters []string) bool { <-known; return d.cannotElect(voters) })
+		})
 		stateErr := d.states(ctx)
+		close(known)
 		all.Wait()
 		if err := errors.Join(stateErr, err); err != nil {
 			return nil, err
@@ -91,18 +95,34 @@ func (d *coordinator) survey(ctx context.Context, p *Preview) error {
 	d.show(p)
 	repos := d.repositories(ctx)
 	var err error
-	p.Findings, err = d.findings(ctx, repos)
-	if err := errors.Join(err, repos.Close()); err != nil {
+	if p.Findings, err = d.findings(ctx, repos); err == nil {
+		err = d.plan(ctx, p, repos)
+	}
+	if err == nil {
+		err = d.countGivenUp(ctx, p, repos)
+	}
+	return errors.Join(err, repos.Close())
+}
+
+// countGivenUp counts what the plan leaves out of what is archived: only hosts can read
+// their members' logs.
+func (d *coordinator) countGivenUp(ctx context.Context, p *Preview, repos *Repositories) error {
+	identities, err := d.identities()
+	if err != nil {
 		return err
 	}
-	return d.plan(ctx, p)
+	p.GivenUp, err = p.Plan.GivenUp(ctx, p.Findings, sources.RebuildRequest{Target: d.asked().Target, Repositories: repos.Opened, Identities: identities})
+	if err != nil && ctx.Err() == nil {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("not all that is given up is counted: %v", err))
+	}
+	return ctx.Err()
 }
 
 // plan decides what is done by what was found. Its error is that of
 // sources.Decide.
-func (d *coordinator) plan(ctx context.Context, p *Preview) error {
+func (d *coordinator) plan(ctx context.Context, p *Preview, repos *Repositories) error {
 	a := d.asked()
-	p.Plan, p.Members, p.Left, p.Next, p.Warnings = nil, nil, nil, nil, nil
+	p.Plan, p.Members, p.Left, p.Next, p.Warnings, p.unreadable = nil, nil, nil, nil, nil, ""
 	var err error
 	p.Plan, err = sources.Decide(p.Findings, sources.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Hosts: d.hostNames(), Stopping: p.Unsurveyed, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
 	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !sources.AboutSource(err) {
@@ -118,9 +138,7 @@ func (d *coordinator) plan(ctx context.Context, p *Preview) error {
 	if err == nil {
 		err = d.decideMembers(p, a)
 	}
-	if aerr := d.askRepositories(ctx, p); aerr != nil {
-		return errors.Join(err, aerr)
-	}
+	p.unreadable = d.unreadable(ctx, p.Plan, repos)
 	d.show(p)
 	d.warnings(p)
 	return err
@@ -229,16 +247,6 @@ func (d *coordinator) warnings(p *Preview) {
 			p.Warnings = append(p.Warnings, h.Member+": "+text)
 		}
 	}
-	for _, w := range d.withheldFrom(p) {
-		if text := w.warning(p); text != "" {
-			p.Warnings = append(p.Warnings, text)
-		}
-	}
-	for _, h := range d.hosts {
-		if h.state.Unasked != "" {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("whether %s could build from a repository is not known: %s", h.Member, h.state.Unasked))
-		}
-	}
 	if len(p.Unsurveyed) > 0 {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s may run, and can be read only once stopped: the plan is made anew then", strings.Join(p.Unsurveyed, ", ")))
 	}
@@ -283,14 +291,9 @@ func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {
 	if p.Plan == nil || p.Plan.Chosen == "" {
 		return all, false
 	}
-	if backup := p.passphrase(); backup != "" {
-		add("%s begins with backup %s, which is encrypted with a passphrase, and hosts take keys only: a passphrase costs 128 MiB of memory and some tenths of a second for each object. Write it in the clear on one machine (requorum restore %s --repo URL --passphrase-file FILE --to-snapshot state.db), and build each member from that (restore --file state.db --initial-cluster …). Encrypt to a key from now on (age-keygen, --recipient)", p.Plan.Chosen, backup, backup)
-	} else {
-		for _, w := range d.withheldFrom(p) {
-			if text := w.blocker(p); text != "" {
-				add("%s", text)
-			}
-		}
+	// What those hold that still run may lead to another plan.
+	if p.unreadable != "" && (len(p.Unsurveyed) == 0 || p.Plan.Named) {
+		add("%s", p.unreadable)
 	}
 	haveURLs, reachable := false, 0
 	for _, m := range p.Members {
@@ -338,7 +341,7 @@ func (d *coordinator) unfenceable(p *Preview) string {
 		}
 	}
 	gone, dead := 0, d.asked().DeclareDead
-	var open []string
+	var open, empty []string
 	for _, m := range voters {
 		h := d.host(m.Name)
 		switch {
@@ -348,13 +351,24 @@ func (d *coordinator) unfenceable(p *Preview) string {
 			gone++
 		default:
 			open = append(open, sources.MemberName(m))
+			if h != nil && h.empty && h.state.Stopped {
+				empty = append(empty, m.Name)
+			}
 		}
 	}
-	if need := sources.Majority(len(voters)); gone < need {
-		return fmt.Sprintf("of %d old voters only %d can be stopped through their hosts or are declared dead, and %d are needed: %s could come back on the old addresses and serve beside the new cluster. Make their hosts reachable, or, if they are gone for good: --declare-dead %s",
-			len(voters), gone, need, strings.Join(open, ", "), strings.Join(open, ","))
+	need := sources.Majority(len(voters))
+	if gone >= need {
+		return ""
 	}
-	return ""
+	next := "Make their hosts reachable, or, if they are gone for good"
+	if len(empty) > 0 {
+		next = fmt.Sprintf("On the hosts of %s etcd does not run, and nothing of a member is in data-dir: correct that in %s, or, if the data is gone for good", strings.Join(empty, ", "), d.cfg.File())
+		if len(empty) < len(open) {
+			next = "Make the other hosts reachable. " + next
+		}
+	}
+	return fmt.Sprintf("of %d old voters only %d are known to be stopped with their data, or are declared dead, and %d are needed: %s could come back on the old addresses and serve beside the new cluster. %s: --declare-dead %s",
+		len(voters), gone, need, strings.Join(open, ", "), next, shell.Quote(strings.Join(open, ",")))
 }
 
 // quorumStops reports whether the answer to "does it serve?" forbids a recovery.

@@ -20,6 +20,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // Preview is what would be done, as far as it is known. Its JSON form is
@@ -37,9 +38,11 @@ type Preview struct {
 	Findings *sources.Findings `json:"findings"`
 	// Plan is what would be done by them. Where Unsurveyed names hosts it is made
 	// anew once these are stopped and read.
-	Plan       *sources.Plan       `json:"plan"`
-	Unsurveyed []string            `json:"unsurveyed,omitempty"`
-	Members    []sources.NewMember `json:"members,omitempty"`
+	Plan       *sources.Plan `json:"plan"`
+	Unsurveyed []string      `json:"unsurveyed,omitempty"`
+	// GivenUp are the archived writes that the plan leaves out; nil if it leaves out none.
+	GivenUp *walreplay.GivenUp  `json:"given_up,omitempty"`
+	Members []sources.NewMember `json:"members,omitempty"`
 	// Left are hosts with old members that get no new one: their data is set aside as
 	// well, so that nothing can start there.
 	Left []string            `json:"left,omitempty"`
@@ -51,6 +54,8 @@ type Preview struct {
 	Unnamed  bool     `json:"unnamed,omitempty"`
 	Warnings []string `json:"warnings,omitempty"` // beside those of Plan
 	Next     []string `json:"next,omitempty"`     // steps for the operator once it is done
+
+	unreadable string // why the backup that the plan begins from cannot be read
 }
 
 // HostState is one host of the cluster file.
@@ -74,11 +79,6 @@ type HostState struct {
 	Faults  []string           `json:"faults,omitempty"`
 	Clients []host.ClientState `json:"clients,omitempty"`
 	Dead    bool               `json:"declared_dead,omitempty"`
-	// Repositories are those of the cluster file, and what the host can
-	// read there of what the plan may have it build from; nil where it was not asked,
-	// because nothing may have to. Unasked says why it could not be.
-	Repositories []host.Repository `json:"repositories"`
-	Unasked      string            `json:"repositories_unasked,omitempty"`
 }
 
 // Word says a host's state in a word or two.
@@ -96,30 +96,6 @@ func (h HostState) Word() string {
 		return "stopped"
 	}
 	return "unclear"
-}
-
-// RepositoriesWord says how many of its repositories the host can read.
-func (h HostState) RepositoriesWord() string {
-	read := 0
-	for _, r := range h.Repositories {
-		if r.Unreadable() == "" {
-			read++
-		}
-	}
-	switch n := len(h.Repositories); {
-	case h.Unasked != "":
-		return "unknown"
-	case h.Repositories == nil:
-		return "-"
-	case n == 0:
-		return "none"
-	case read == n:
-		return "readable"
-	case read == 0:
-		return "unreadable"
-	default:
-		return fmt.Sprintf("%d of %d readable", read, n)
-	}
 }
 
 // Quorum is whether the cluster serves.
@@ -151,26 +127,6 @@ func (d *coordinator) inTheClear(p *Preview) string {
 		}
 	}
 	return ""
-}
-
-// passphrase names the backup that the chosen candidate begins with, where that takes a
-// passphrase, and there is no other way to the same entry; empty otherwise.
-func (p *Preview) passphrase() string {
-	c := p.Plan.Candidate(p.Plan.Chosen)
-	if c == nil || c.Source == nil || p.Findings == nil {
-		return ""
-	}
-	takes := func(backup string) bool {
-		return backup != "" && slices.ContainsFunc(p.Findings.Archives, func(a sources.Archive) bool {
-			return slices.ContainsFunc(a.Fulls, func(f sources.Full) bool { return f.ID == backup && f.Passphrase })
-		})
-	}
-	for _, way := range c.Source.Ways() {
-		if !takes(way.Base.Backup) {
-			return ""
-		}
-	}
-	return c.Source.Base.Backup
 }
 
 // clientURLs are all that are known: of the cluster file, of what a run decided, and
@@ -214,6 +170,27 @@ func (d *coordinator) clientConfig(endpoints []string) (client.Config, error) {
 
 // quorum asks whether the cluster serves, with a read that a quorum has to confirm.
 func (d *coordinator) quorum(ctx context.Context, endpoints []string) (Quorum, error) {
+	return d.quorumUnless(ctx, endpoints, d.cannotElect)
+}
+
+// cannotElect reports whether the hosts have proved that too few of a cluster's voters run
+// to elect a leader.
+func (d *coordinator) cannotElect(voters []string) bool {
+	if d.decision != nil && d.decision.Built != nil {
+		return false // new members are started by now
+	}
+	may := 0
+	for _, name := range voters {
+		if h := d.host(name); h == nil || !h.state.Stopped {
+			may++
+		}
+	}
+	return may < sources.Majority(len(voters))
+}
+
+// quorumUnless is quorum. cannotElect is asked before members that answer are given time to
+// elect a leader; the voters are those that one of them names.
+func (d *coordinator) quorumUnless(ctx context.Context, endpoints []string, cannotElect func(voters []string) bool) (Quorum, error) {
 	q := Quorum{Asked: endpoints}
 	if len(endpoints) == 0 {
 		q.Unknown = "no client URL of a member is known: give client-urls in the cluster file, or --endpoints"
@@ -228,8 +205,8 @@ func (d *coordinator) quorum(ctx context.Context, endpoints []string) (Quorum, e
 	cfg.CommandTimeout = min(client.DefaultCommandTimeout, d.req.election)
 	_ = d.mayElect() // from now on
 	for {
-		err = d.serves(ctx, cfg, &q)
-		if err == nil || !q.Answered && !slices.ContainsFunc(reasons(err), unspoken) || !d.mayElect() {
+		err = d.serves(ctx, cfg, &q, cannotElect)
+		if err == nil || !q.Answered && !slices.ContainsFunc(reasons(err), unspoken) || errors.Is(err, errTooFew) || !d.mayElect() {
 			break
 		}
 		d.reporter.waiting(PhasePreflight, fmt.Sprintf("members answer, and no quorum of them does: they may be electing a leader, and get %s for it", d.req.election))
@@ -259,7 +236,11 @@ const (
 	// second or two.
 	electionTime  = 10 * time.Second
 	electionPause = 500 * time.Millisecond
+	// tooFewTime is what a member is given for an answer if too few others run.
+	tooFewTime = time.Second
 )
+
+var errTooFew = errors.New("too few run to elect a leader")
 
 // mayElect reports whether members still have time to elect a leader. They get it
 // once in a command, whatever is asked how often.
@@ -272,17 +253,17 @@ func (d *coordinator) mayElect() bool {
 
 // serves asks without a login first: that goes through the log, and would only wait
 // where there is no quorum.
-func (d *coordinator) serves(ctx context.Context, cfg client.Config, q *Quorum) error {
+func (d *coordinator) serves(ctx context.Context, cfg client.Config, q *Quorum, cannotElect func(voters []string) bool) error {
 	anyone := cfg
 	anyone.User, anyone.Password = "", ""
-	err := d.barrier(ctx, anyone, q)
+	err := d.barrier(ctx, anyone, q, cannotElect)
 	if cfg.User != "" && (errors.Is(err, client.ErrLogin) || errors.Is(err, client.ErrPermission)) {
-		return d.barrier(ctx, cfg, q)
+		return d.barrier(ctx, cfg, q, cannotElect)
 	}
 	return err
 }
 
-func (d *coordinator) barrier(ctx context.Context, cfg client.Config, q *Quorum) error {
+func (d *coordinator) barrier(ctx context.Context, cfg client.Config, q *Quorum, cannotElect func(voters []string) bool) error {
 	c, err := client.Dial(ctx, cfg)
 	if err != nil {
 		return err
@@ -293,7 +274,22 @@ func (d *coordinator) barrier(ctx context.Context, cfg client.Config, q *Quorum)
 		return err
 	}
 	q.Answered = true
+	var voters []string
+	for _, m := range survey.Membership {
+		if !m.IsLearner {
+			voters = append(voters, m.Name)
+		}
+	}
+	few := len(voters) > 0 && cannotElect(voters)
+	if few { // it is asked all the same, but not for long
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, tooFewTime)
+		defer cancel()
+	}
 	b, err := c.Barrier(ctx, survey)
+	if err != nil && few {
+		return fmt.Errorf("%w: of the voters %s", errTooFew, strings.Join(voters, ", "))
+	}
 	if err != nil {
 		return err
 	}
@@ -382,10 +378,10 @@ func (d *coordinator) replaceOne(q Quorum) []string {
 		endpoint = strings.Join(q.Asked, ",")
 	}
 	return []string{
-		"etcdctl --endpoints " + endpoint + " member list",
-		"etcdctl --endpoints " + endpoint + " member remove ID-OF-THE-LOST-MEMBER",
-		"etcdctl --endpoints " + endpoint + " member add NAME --learner --peer-urls https://HOST:2380",
+		etcdctl(endpoint, "member", "list"),
+		etcdctl(endpoint, "member", "remove", "ID-OF-THE-LOST-MEMBER"),
+		etcdctl(endpoint, "member", "add", "NAME", "--learner", "--peer-urls", "https://HOST:2380"),
 		"start etcd on that host, with an empty data directory, --initial-cluster-state existing and the --initial-cluster that was printed",
-		"etcdctl --endpoints " + endpoint + " member promote ID-OF-THE-NEW-MEMBER",
+		etcdctl(endpoint, "member", "promote", "ID-OF-THE-NEW-MEMBER"),
 	}
 }

@@ -1,10 +1,21 @@
+// One database is built for all members: by the host whose own data leads there, or else here,
+// from what is copied of hosts and read of repositories. It is compared with the other survivors' databases
+// before any other host gets it.
+
 package recovery
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -12,15 +23,18 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/walreplay"
 )
 
-// owners are those whose data any of a source's ways is made of.
-func owners(s *sources.Source) (all []string) {
-	for _, way := range s.Ways() {
-		all = append(all, way.Owners()...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
+// DifferError says that databases hold different keys. Nothing was started.
+type DifferError struct {
+	Run      string
+	Compared *sources.Comparison
+}
+
+func (e *DifferError) Error() string {
+	return fmt.Sprintf("run %s: nothing is started; put the old data back with --undo first: %v", e.Run, e.Compared.DifferError())
 }
 
 // rebuildPlan is what every host builds.
@@ -30,9 +44,6 @@ func (d *decision) rebuildPlan() host.RebuildPlan {
 		InitialCluster: d.initialCluster(), ClusterToken: d.ClusterToken, Learners: d.learners(),
 		Bump: d.Bump, Replay: d.Asked.Replay,
 	}
-	if d.Plan.Named { // then it is that one, and none beside it
-		p.Source.Others = nil
-	}
 	// Of a source that is whole the highest revision is a bound, not one that was
 	// seen.
 	if raises(d.Bump) {
@@ -41,72 +52,103 @@ func (d *decision) rebuildPlan() host.RebuildPlan {
 	return p
 }
 
-// rebuild has each host bring over what is missing there, replay it and build its
-// member; what they came to has to be the same.
-func (d *coordinator) rebuild(ctx context.Context) error {
+// builder is the host whose own data is all that the source is made of, if it gets a member;
+// nil if there is none.
+func (d *coordinator) builder() *participant {
+	owners := d.decision.candidate().Source.Owners()
+	i := slices.IndexFunc(d.getting(), func(h *participant) bool { return len(owners) == 1 && h.Member == owners[0] })
+	if i < 0 {
+		return nil
+	}
+	return d.getting()[i]
+}
+
+// rebuild builds the database, compares it, and has all hosts build their members of it.
+func (d *coordinator) rebuild(ctx context.Context) (err error) {
 	dec := d.decision
 	plan := dec.rebuildPlan()
-	// Archives are not among them: a host reads the repositories that it was given.
-	reached := slices.DeleteFunc(owners(&plan.Source), func(owner string) bool {
-		h := d.host(owner)
-		return h == nil || h.state.Unreachable != ""
-	})
-	beside := d.compareWith(&plan.Source)
+	var peers sources.PeerHashes
+	var reading sync.WaitGroup
+	reading.Go(func() { peers = plan.Source.ReadPeers(ctx, d.hashOf) })
 	all := map[string]*host.Rebuilt{}
-	err := d.each(ctx, PhaseRebuild, d.getting(), func(ctx context.Context, h *participant) (string, error) {
-		built, err := act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (*host.Rebuilt, error) {
-			plan := plan
-			plan.CompareWith = beside[h.Member]
-			return h.client.Rebuild(ctx, plan, reached)
+	rest := d.getting()
+	if builder := d.builder(); builder != nil {
+		err = d.rebuildOn(ctx, []*participant{builder}, plan, all)
+		if err == nil {
+			plan.Image = all[builder.Member].Image
+		}
+		rest = slices.DeleteFunc(rest, func(h *participant) bool { return h == builder })
+	} else {
+		var done func() error
+		err = d.timed(ctx, PhaseRebuild, "", func(ctx context.Context) (_ string, err error) {
+			plan.Image, done, err = d.buildHere(ctx, &plan)
+			return stateWords(plan.Image), err
 		})
+		if done != nil {
+			defer func() { err = errors.Join(err, done()) }()
+		}
+	}
+	reading.Wait()
+	if err != nil {
+		return err
+	}
+	if plan.Image == nil {
+		return fmt.Errorf("the host of %s does not say what was built: take the run back with --undo", d.builder().Member)
+	}
+	if index := dec.candidate().Source.Index; dec.Asked.Target == (walreplay.Target{}) && plan.Image.Index != index {
+		return fmt.Errorf("run %s: the rebuild came to raft index %d, and %d was planned: nothing is started, put the old data back with --undo", d.run, plan.Image.Index, index)
+	}
+	if err := d.compare(ctx, plan.Image, peers); err != nil {
+		return err
+	}
+	if err := d.rebuildOn(ctx, rest, plan, all); err != nil {
+		return err
+	}
+	dec.Built, dec.BuiltAt = all, time.Now()
+	return d.store(ctx)
+}
+
+// rebuildOn has hosts build their members.
+func (d *coordinator) rebuildOn(ctx context.Context, hosts []*participant, plan host.RebuildPlan, all map[string]*host.Rebuilt) error {
+	return d.each(ctx, PhaseRebuild, hosts, func(ctx context.Context, h *participant) (string, error) {
+		built, err := act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (*host.Rebuilt, error) { return h.client.Rebuild(ctx, plan) })
 		if err != nil {
 			return "", err
 		}
-		if built.Restore == nil || built.Restore.Plan == nil {
-			return "", errors.New("it does not say what was built: take the run back with --undo")
+		if built.Restore == nil || built.Restore.Plan == nil || plan.Image != nil && (built.Index != plan.Image.Index || built.Revision != plan.Image.Revision || built.HashKV != plan.Image.HashKV) {
+			return "", errors.New("it does not say what was built, or built something else: take the run back with --undo")
 		}
 		d.mu.Lock()
 		all[h.Member] = built
 		d.mu.Unlock()
 		for _, n := range built.Notes {
-			d.reporter.note(h.Member + ": " + n)
+			if plan.Image == nil {
+				d.reporter.note(h.Member + ": " + n)
+			}
 		}
 		return builtWords(built), nil
 	})
-	if err != nil {
-		return err
-	}
-	if what := differences(dec, all); len(what) > 0 {
-		return &DifferError{Run: d.run, What: what, Outcomes: outcomes(dec.Plan, all)}
-	}
-	image := anyImage(all) // one is enough for the proof, and it may name many users
-	for _, b := range all {
-		if b.Image != image {
-			b.Image = nil
-		}
-	}
-	dec.Built, dec.BuiltAt = all, time.Now()
-	return d.store(ctx)
 }
 
 func builtWords(b *host.Rebuilt) string {
 	if b.Earlier {
 		return "built before"
 	}
-	bytes := int64(0)
+	words := stateWords(&host.Image{State: b.State})
 	for _, from := range b.Brought {
-		if from.From != host.HereName {
-			bytes += from.Bytes
-		}
-	}
-	words := fmt.Sprintf("revision %d, raft index %d", b.Revision, b.Index)
-	if bytes > 0 {
-		words += fmt.Sprintf(", %s brought over", humanize.IBytes(uint64(bytes)))
+		words += fmt.Sprintf(", %s brought over from %s", humanize.IBytes(uint64(from.Bytes)), from.From)
 	}
 	return words
 }
 
-// first is what any host built; nil where it is not known that all came to the same.
+func stateWords(i *host.Image) string {
+	if i == nil {
+		return ""
+	}
+	return fmt.Sprintf("revision %d, raft index %d", i.Revision, i.Index)
+}
+
+// first is what any host built; nil where it is not known that all have.
 func (d *decision) first() *host.Rebuilt {
 	if d.Built == nil {
 		return nil
@@ -114,38 +156,152 @@ func (d *decision) first() *host.Rebuilt {
 	return d.Built[sortedKeys(d.Built)[0]]
 }
 
-// differences compares what the hosts came to with the first one, and with the plan.
-func differences(dec *decision, all map[string]*host.Rebuilt) (what []string) {
-	what = unlike(dec.NewClusterID, all)
-	first := all[sortedKeys(all)[0]]
-	if dec.Asked.Target == (decision{}).Asked.Target && first.Index != dec.candidate().Source.Index {
-		what = append(what, fmt.Sprintf("all came to raft index %d, and %d was planned", first.Index, dec.candidate().Source.Index))
+// hashOf hashes the database that a member had.
+func (d *coordinator) hashOf(ctx context.Context, owner string, revision int64) (snapshot.HashKV, error) {
+	h := d.host(owner)
+	if h == nil || h.state.Unreachable != "" {
+		return snapshot.HashKV{}, errors.New("its host cannot be reached")
 	}
-	return what
+	return act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (snapshot.HashKV, error) {
+		return h.client.Hash(ctx, d.readOf(h), revision)
+	})
 }
 
-// unlike compares what the hosts came to with the first one, and with the cluster that
-// they were to build.
-func unlike(cluster snapshot.ID, all map[string]*host.Rebuilt) (what []string) {
-	names := sortedKeys(all)
-	first := all[names[0]]
-	for _, name := range names {
-		b := all[name]
-		if b.Restore.Plan.ClusterID != cluster {
-			what = append(what, fmt.Sprintf("%s built a member of cluster %s instead of %s", name, b.Restore.Plan.ClusterID, cluster))
+// compare ends a run if another survivor's database holds other keys than what was rebuilt, unless
+// it was named what to recover from.
+func (d *coordinator) compare(ctx context.Context, image *host.Image, peers sources.PeerHashes) error {
+	source := d.decision.candidate().Source
+	if !source.Unguarded() {
+		return nil
+	}
+	c, err := source.Compare(ctx, image.Hashes, peers, d.hashOf)
+	if err != nil {
+		return err
+	}
+	if c.Differ() && !d.decision.Plan.Named {
+		return &DifferError{Run: d.run, Compared: c}
+	}
+	d.decision.Compared = c
+	if len(source.Peers) > 0 && (c.Differ() || len(c.NotCompared) > 0) {
+		d.reporter.warn(c.String())
+	}
+	return nil
+}
+
+// buildHere builds the database on this machine. done removes it.
+func (d *coordinator) buildHere(ctx context.Context, plan *host.RebuildPlan) (_ *host.Image, done func() error, err error) {
+	source := plan.Source
+	scratch, err := walreplay.NewScratchFolder(cmp.Or(d.req.ScratchDir, os.TempDir()))
+	if err != nil {
+		return nil, nil, err
+	}
+	var closers []func() error
+	done = func() error {
+		d.image = nil
+		var errs []error
+		for _, c := range slices.Backward(closers) {
+			errs = append(errs, c())
 		}
-		differ := func(of string, got, want any) {
-			if got != want {
-				what = append(what, fmt.Sprintf("%s of %s is %v, and that of %s is %v", of, name, got, names[0], want))
-			}
+		return errors.Join(append(errs, scratch.Remove())...)
+	}
+	places := map[string]sources.Directories{}
+	for _, owner := range source.Owners() {
+		if _, archived := sources.TimelineOf(owner); archived {
+			continue
 		}
-		differ("the raft index", b.Index, first.Index)
-		differ("the term", b.Term, first.Term)
-		differ("the revision", b.Revision, first.Revision)
-		differ("the revision after the bump", b.Restore.RevisionAfter, first.Restore.RevisionAfter)
-		if b.HashKV.Hash != 0 && first.HashKV.Hash != 0 && b.HashKV.CompactedRevision == first.HashKV.CompactedRevision {
-			differ("the hash (HashKV)", b.HashKV.Hash, first.HashKV.Hash)
+		places[owner], err = d.copyHere(ctx, &source, owner, filepath.Join(scratch.Path(), owner))
+		if err != nil {
+			return nil, done, fmt.Errorf("copy the data of %s: %w", owner, err)
 		}
 	}
-	return what
+	repos := d.repositories(ctx)
+	closers = append(closers, repos.Close)
+	identities, err := d.identities()
+	if err != nil {
+		return nil, done, err
+	}
+	state, err := sources.Rebuild(ctx, sources.RebuildRequest{
+		Source: source, Target: plan.Target, Places: places, Repositories: repos.Opened, Identities: identities,
+		Replay: walreplay.Options{
+			ScratchDir: scratch.Path(), SourceSettings: plan.Replay,
+			CheckBase: d.req.CheckBase, Logger: d.logger,
+		},
+	})
+	if err != nil {
+		return nil, done, errors.Join(append([]error{err}, repos.Errors...)...)
+	}
+	closers = append(closers, state.Close)
+	image := &host.Image{ID: rand.Text()}
+	if image.State, err = host.StateOf(ctx, &source, state, places[source.Base.Owner]); err != nil {
+		return nil, done, err
+	}
+	for _, n := range state.Notes {
+		d.reporter.note(n)
+	}
+	if d.image, err = fileOf(ctx, state, filepath.Join(scratch.Path(), "image")); err != nil {
+		return nil, done, err
+	}
+	closers = append(closers, d.image.Close)
+	info, err := d.image.Stat()
+	if err != nil {
+		return nil, done, err
+	}
+	image.Size = info.Size()
+	return image, done, nil
+}
+
+// fileOf is the file of what was rebuilt: a full snapshot that is the state itself is written
+// to one.
+func fileOf(ctx context.Context, state *walreplay.Rebuilt, path string) (_ *os.File, err error) {
+	if at := state.Path(); at != "" {
+		return safedir.Open(at)
+	}
+	in, err := state.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	out, err := safedir.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	return out, nil
+}
+
+// copyHere copies what a source reads of a member's data.
+func (d *coordinator) copyHere(ctx context.Context, source *sources.Source, owner, dir string) (place sources.Directories, err error) {
+	place.DataDir = dir
+	h := d.host(owner)
+	if h == nil || h.state.Unreachable != "" {
+		return place, errors.New("its host cannot be reached")
+	}
+	run := d.readOf(h)
+	files, err := h.client.Files(ctx, run)
+	if err == nil {
+		err = host.CheckFiles(files)
+	}
+	if err != nil {
+		return place, err
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name)
+	}
+	copier := host.Copier{Fetch: h.client.Data, Logger: d.logger}
+	needed := source.Needed(owner, names)
+	for _, f := range files {
+		if !slices.Contains(needed, f.Name) {
+			continue
+		}
+		if strings.HasPrefix(f.Name, "wal/") {
+			place.WALDir = filepath.Join(dir, "wal")
+		}
+		if _, err := copier.Copy(ctx, host.DataArguments{Run: run, File: f.Name}, f.Size, filepath.Join(dir, filepath.FromSlash(f.Name))); err != nil {
+			return place, err
+		}
+	}
+	return place, nil
 }

@@ -1,33 +1,10 @@
-// Package recovery carries a recovery out: `requorum recover`. It runs where the
-// operator works, and has `requorum host` do the work, which it starts on each host.
-//
-// It promises:
-//
-//  1. Nothing is changed before all hosts that take part have stored the decision, and
-//     that was confirmed. Preflight changes nothing at all.
-//  2. A cluster that serves is left alone (QuorumError), unless that is forced. No
-//     recovery goes on while the old members that could come back are a majority.
-//  3. The hosts know what was decided, and each what was done on it. Killed anywhere, Run
-//     goes on where it was, from any machine that has the cluster file, and comes to the
-//     same end, without asking again for what was confirmed; Undo puts back what was, at
-//     any time.
-//  4. What was confirmed is what is done: where the plan gets worse once more is
-//     known, it is asked again, and a no puts everything back as it was.
-//  5. No member of the new cluster is started before all hosts came to the same
-//     state, and no client before the new cluster is proved.
-//  6. What fails after that proof is incomplete, and never takes a serving cluster
-//     away: the same command completes it.
-//  7. One coordinator at a time: on this machine by a lock, elsewhere because hosts do
-//     what the one asks that stored a decision last, and refuse the others.
-//
-// Its caller owes a context, and an Events that answers questions. Nothing is
-// printed here.
 package recovery
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -35,9 +12,9 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/engine"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -59,7 +36,7 @@ type Asked struct {
 	// follows the plan.
 	Bump restore.BumpRequest `json:"bump"`
 	// Replay says how the old members were configured.
-	Replay host.ReplaySettings `json:"replay"`
+	Replay engine.SourceSettings `json:"replay"`
 	// Force recovers although a quorum serves, or although that is not known.
 	Force bool `json:"force,omitempty"`
 }
@@ -72,9 +49,11 @@ type Request struct {
 	// on keeps the time that it was decided for.
 	TargetFromNow bool
 
-	// Freshness refuses repositories that hold less than before; may be nil.
-	Freshness *walreplay.Freshness
-
+	// ScratchDir is where a database is built that no single host can build; empty is the
+	// temporary folder of this machine.
+	ScratchDir string
+	// CheckBase looks at a database beyond its pages before it is relied upon there.
+	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
 	// Version is that of requorum, which hosts have to have as well.
 	Version string
 	// Events hears what goes on, and is asked. Look takes nil; Run and Undo don't.
@@ -136,7 +115,7 @@ func (e *HostsError) Error() string {
 		next = "Run the same command again once that is mended"
 	case e.Phase == PhaseUndoStart:
 		next = "The old data is back: start the member by hand once that is mended"
-	case slices.Contains([]Phase{PhaseUndoQuiesce, PhaseUndoStop, PhasePutBack, PhaseReinstate, PhaseUndoResume}, e.Phase):
+	case slices.Contains([]Phase{PhaseUndoStop, PhasePutBack, PhaseReinstate, PhaseUndoResume}, e.Phase):
 		next = "Run the same command again to go on"
 	}
 	return fmt.Sprintf("%s failed: %s. %s", e.Phase, strings.Join(all, "; "), next)
@@ -173,12 +152,11 @@ const (
 
 // The phases of an undo, and of a recovery that was declined.
 const (
-	PhaseUndoQuiesce Phase = "undo-quiesce"
-	PhaseUndoStop    Phase = "undo-stop"
-	PhasePutBack     Phase = "put-back"
-	PhaseReinstate   Phase = "reinstate" // the old timeline lives again
-	PhaseUndoStart   Phase = "undo-start"
-	PhaseUndoResume  Phase = "undo-resume"
+	PhaseUndoStop   Phase = "undo-stop" // clients, then new members
+	PhasePutBack    Phase = "put-back"
+	PhaseReinstate  Phase = "reinstate" // the old timeline lives again
+	PhaseUndoStart  Phase = "undo-start"
+	PhaseUndoResume Phase = "undo-resume"
 )
 
 // Events hears what goes on. Its methods are called from one goroutine at a time.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -242,6 +243,39 @@ func TestFenceOpen(t *testing.T) {
 		t.Errorf("asked %+v", q)
 	}
 	s.check(t, want, s.hosts[0])
+}
+
+// TestElectionIsWaitedFor: a member that answers is given time to elect a leader, unless the
+// hosts have proved that too few of the others run: not if one cannot be reached, or is not
+// in the cluster file.
+func TestElectionIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	s.killAll(s.hosts[1:]...)
+	all := s.config.Hosts
+	for _, c := range []struct {
+		what     string
+		given    func()
+		election time.Duration
+		waits    bool
+	}{
+		{"two of three are proved to be stopped", func() {}, 2 * time.Minute, false}, // however slow the machine is
+		{"m3 is not in the cluster file", func() { s.config.Hosts = all[:2] }, shortElection, true},
+		{"m2 cannot be reached", func() { s.config.Hosts = all; s.hosts[1].end() }, shortElection, true},
+	} {
+		c.given()
+		req := s.request(nil)
+		req.election = c.election
+		began := time.Now()
+		p, err := Preflight(t.Context(), req)
+		took := time.Since(began)
+		if err != nil || p.Quorum.Serves || !p.Quorum.Answered || p.Quorum.Unknown != "" {
+			t.Fatalf("%s: %s, %v", c.what, shown(p), err)
+		}
+		if took >= c.election != c.waits {
+			t.Errorf("%s: looked at for %s, waited %t", c.what, took, !c.waits)
+		}
+	}
 }
 
 // One coordinator at a time, on one machine.

@@ -13,6 +13,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/shell"
 	"github.com/requorum/requorum/verify/serve"
 )
 
@@ -90,11 +91,6 @@ type UndoReport struct {
 	Hosts   []HostUndo `json:"hosts"`
 	// Lineage is what was done in repositories.
 	Lineage []TimelinesDone `json:"lineage,omitempty"`
-	Phases  []PhaseTime     `json:"phases"`
-	// Incomplete says what failed: the same command goes on with it.
-	Incomplete []string `json:"incomplete,omitempty"`
-	Warnings   []string `json:"warnings,omitempty"`
-	Next       []string `json:"next,omitempty"`
 }
 
 // HostUndo is what an undo did on one host.
@@ -105,9 +101,9 @@ type HostUndo struct {
 	PutBack string   `json:"put_back,omitempty"`
 	Kept    []string `json:"kept,omitempty"`
 	Started bool     `json:"started"`
-	Dead    bool     `json:"declared_dead,omitempty"`
-	// Failed says why the data of a host that is declared dead, and can be reached, was
-	// not put back.
+	// Dead says that the host was passed by.
+	Dead bool `json:"declared_dead,omitempty"`
+	// Failed says why the old data is not back, or why the member does not start.
 	Failed string `json:"failed,omitempty"`
 }
 
@@ -149,8 +145,8 @@ func (d *coordinator) report() *Report {
 func (d *coordinator) after(r *Report) []string {
 	dec := d.decision
 	all := slices.Concat(dec.Plan.Doubts(), dec.Plan.Warnings)
-	if text := d.alone(); text != "" {
-		all = append(all, text)
+	if c := dec.Compared; c != nil && len(dec.candidate().Source.Peers) > 0 && (c.Differ() || len(c.Same) == 0) {
+		all = append(all, c.String())
 	}
 	for _, l := range r.Lineage {
 		for _, w := range l.Warnings {
@@ -161,6 +157,9 @@ func (d *coordinator) after(r *Report) []string {
 		all = append(all, fmt.Sprintf("no new member for %s: what was there is set aside, and a placeholder that no etcd starts from is in its place", strings.Join(dec.Left, ", ")))
 	}
 	for _, dead := range dec.Plan.Fence.DeclaredDead {
+		if h := d.host(dead); h != nil && h.aside(d.run) != nil && h.aside(d.run).Done {
+			continue // it has come back by now, and the old data cannot start
+		}
 		all = append(all, fmt.Sprintf("%s was declared dead: should its host come back, stop its member before it reaches clients", dead))
 	}
 	return all
@@ -188,11 +187,11 @@ func (d *coordinator) next() []string {
 		if len(m.PeerURLs) > 0 {
 			url = strings.Join(m.PeerURLs, ",")
 		}
-		promote := ", start it there with an empty data directory" + d.placeholder(m.Name) + ", then: etcdctl --endpoints=" + endpoint + " member promote ID"
+		promote := ", start it there with an empty data directory" + d.placeholder(m.Name) + ", then: " + etcdctl(endpoint, "member", "promote", "ID")
 		if m.IsLearner {
 			promote = ", and start it there with an empty data directory" + d.placeholder(m.Name)
 		}
-		all = append(all, "to have "+name+" back: etcdctl --endpoints="+endpoint+" member add "+name+" --learner --peer-urls="+url+promote)
+		all = append(all, "to have "+name+" back: "+etcdctl(endpoint, "member", "add", name, "--learner", "--peer-urls="+url)+promote)
 	}
 	for _, h := range d.hosts {
 		if text := d.oldData(h); text != "" {
@@ -200,6 +199,11 @@ func (d *coordinator) next() []string {
 		}
 	}
 	return all
+}
+
+// etcdctl returns a command of it. It refuses an endpoint as a flag if the variable is set.
+func etcdctl(endpoints string, arguments ...string) string {
+	return shell.Quote(append([]string{"ETCDCTL_ENDPOINTS=" + endpoints, "etcdctl"}, arguments...)...)
 }
 
 // placeholder says what has to be removed first on a host whose data was set aside

@@ -45,7 +45,7 @@ func TestRepositories(t *testing.T) {
 		}
 	}
 	r, err := Run(t.Context(), s.request(e))
-	if !fired || !errors.Is(err, snapshot.ErrIncomplete) || r == nil || len(r.Incomplete) == 0 {
+	if !fired || !errors.As(err, new(snapshot.IncompleteError)) || r == nil || len(r.Incomplete) == 0 {
 		t.Fatalf("the repository was away: %t, %+v, %v", fired, r, err)
 	}
 	s.check(t, want, s.hosts...)
@@ -184,6 +184,6 @@ func (s *site) backup(t *testing.T, url string, keys ...age.Recipient) {
 	require.NoError(t, err)
 	defer sink.Close()
 	signed := repository.WithKeys(sink, s.config.Keys())
-	_, err = snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{signed}, Tool: "test", Codec: codec.Options{Recipients: keys}})
+	_, err = snapshot.Take(t.Context(), snapshot.Request{Client: c, Sink: signed, Tool: "test", Codec: codec.Options{Recipients: keys}})
 	require.NoError(t, err)
 }

@@ -39,7 +39,7 @@ func TestHostGoesAwayAtEachStep(t *testing.T) {
 		}
 		var failed *HostsError
 		if phase == PhaseStart || phase == PhaseResume { // the others serve
-			if r == nil || !errors.Is(err, snapshot.ErrIncomplete) || len(r.Incomplete) == 0 {
+			if r == nil || !errors.As(err, new(snapshot.IncompleteError)) || len(r.Incomplete) == 0 {
 				t.Fatalf("%s: %+v, %v", phase, r, err)
 			}
 		} else if !errors.As(err, &failed) || failed.Phase != phase || failed.Errs[victim.name] == nil || len(failed.Errs) != 1 {

@@ -21,6 +21,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/verify/replaying"
 )
 
 // shortElection is for commands that meet a member without a quorum, and wait for it in
@@ -408,7 +409,7 @@ func (s *site) onMachine(t *testing.T, e *heard, machine string) Request {
 func (e *heard) did(step string) bool { return slices.Contains(e.steps, step) }
 
 func (s *site) request(e *heard) Request {
-	r := Request{Config: s.config, Version: "test", patience: 100 * time.Millisecond, proveTimeout: 2 * time.Minute, election: s.election}
+	r := Request{Config: s.config, Version: "test", CheckBase: replaying.CheckBase, patience: 100 * time.Millisecond, proveTimeout: 2 * time.Minute, election: s.election}
 	if e != nil {
 		r.Events = e
 	}

@@ -14,7 +14,7 @@ import (
 
 // Run recovers the cluster: it begins a run, or goes on with the one that the hosts know
 // of, from whatever machine that was begun. A report comes with an error too once the new
-// cluster is proved: what failed after that wraps snapshot.ErrIncomplete.
+// cluster is proved: what failed after that is a snapshot.IncompleteError.
 //
 // Errors to distinguish: *QuorumError, *BlockedError, *HostsError, *DifferError,
 // ErrDeclined, *serve.NoQuorumError, *serve.WrongError, *restore.RequestError where what
@@ -104,6 +104,9 @@ const staleAfter = time.Second
 func (d *coordinator) stillLost(ctx context.Context, p *Preview, took time.Duration) error {
 	if took < staleAfter || d.req.Force {
 		return nil
+	}
+	if err := d.states(ctx); err != nil {
+		return err
 	}
 	q, err := d.quorum(ctx, p.Quorum.Asked)
 	if err == nil && q.Serves {

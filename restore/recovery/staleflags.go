@@ -7,6 +7,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/shell"
 )
 
 // staleFlags say, one of each host, what etcd's flags about the members should be where
@@ -19,8 +20,8 @@ func (d *coordinator) staleFlags(old []snapshot.Member, members []sources.NewMem
 	}
 	for _, m := range members {
 		if h := d.host(m.Name); h != nil {
-			all = append(all, fmt.Sprintf("%s: etcd ignores --initial-cluster and the like while it has data; for the day when that is lost, set in %s: --name=%s --initial-advertise-peer-urls=%s --initial-cluster=%s --initial-cluster-state=existing",
-				m.Name, flagsPlace(h.MemberConfig), m.Name, strings.Join(m.PeerURLs, ","), sources.InitialCluster(members)))
+			all = append(all, fmt.Sprintf("%s: etcd ignores --initial-cluster and the like while it has data; for the day when that is lost, set in %s: %s",
+				m.Name, flagsPlace(h.MemberConfig), shell.Quote("--name="+m.Name, "--initial-advertise-peer-urls="+strings.Join(m.PeerURLs, ","), "--initial-cluster="+sources.InitialCluster(members), "--initial-cluster-state=existing")))
 		}
 	}
 	return all

@@ -288,7 +288,7 @@ func (d *coordinator) proofRequest() (serve.Request, error) {
 	req := serve.Request{
 		ClientURLs: map[string][]string{}, ClusterID: dec.NewClusterID, Members: first.Restore.Plan.Members,
 		RevisionAtLeast: first.Restore.RevisionAfter, Timeout: d.req.proveTimeout, Logger: d.logger,
-		Started: dec.BuiltAt, Expected: anyImage(dec.Built),
+		Started: dec.BuiltAt, AuthEnabled: &first.AuthEnabled,
 		Waiting: func(w serve.Waiting) { d.reporter.waiting(PhaseProve, waitingWords(w)) },
 	}
 	for _, m := range dec.Members {
@@ -301,15 +301,6 @@ func (d *coordinator) proofRequest() (serve.Request, error) {
 	var err error
 	req.Client, err = d.clientConfig(dec.clientURLs())
 	return req, err
-}
-
-func anyImage(all map[string]*host.Rebuilt) *serve.Expected {
-	for _, b := range all {
-		if b.Image != nil {
-			return b.Image
-		}
-	}
-	return nil
 }
 
 func waitingWords(w serve.Waiting) string {

@@ -79,7 +79,12 @@ func (d *coordinator) startedMeanwhile(ctx context.Context, h *participant, err 
 // empty where there are none.
 func (d *coordinator) sum(ctx context.Context, h *participant) (string, error) {
 	of := d.readOf(h)
-	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]host.File, error) { return h.client.Files(ctx, of) })
+	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]host.File, error) {
+		// Names and sizes take no time, except on a disk that hangs.
+		ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("its files are not listed within %s", askTimeout))
+		defer cancel()
+		return h.client.Files(ctx, of)
+	})
 	if of != "" && isRefusal(err, host.NotFound) {
 		files, err = nil, nil // the set-aside found nothing to move
 	}
@@ -173,7 +178,7 @@ func (d *coordinator) findings(ctx context.Context, repos *Repositories) (*sourc
 	if err != nil {
 		return nil, err
 	}
-	req := sources.SurveyRequest{Repos: repos.Opened, Identities: identities, Freshness: d.req.Freshness,
+	req := sources.SurveyRequest{Repos: repos.Opened, Identities: identities,
 		Progress: func(phase string, done, total int64) { d.reporter.progress(PhaseSurvey, "", phase, done, total) }}
 	for _, h := range d.hosts {
 		// What was read of a host that is gone since cannot be brought from there.

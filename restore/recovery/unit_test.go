@@ -1,8 +1,10 @@
 package recovery
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -78,35 +81,65 @@ func TestBump(t *testing.T) {
 	}
 }
 
-// Promise 5: hosts that came to different states are distinguished, by whatever differs.
-func TestDifferences(t *testing.T) {
-	dec := &decision{Plan: planned("m1", true, 0), NewClusterID: 8}
-	built := func(change func(*host.Rebuilt)) *host.Rebuilt {
-		b := &host.Rebuilt{Index: 90, Term: 3, Revision: 310, HashKV: snapshot.HashKV{Hash: 5, Revision: 310},
-			Recipe:  &walreplay.Recipe{BaseIndex: 10, Index: 90},
-			Restore: &restore.Result{Plan: &restore.Plan{ClusterID: 8}, RevisionAfter: 310}}
-		change(b)
-		return b
+// Promise 5: a database that differs ends the run, and the error says which is damaged, as
+// far as that is known, and what to do. What was named binds.
+func TestCompare(t *testing.T) {
+	dec := &decision{Plan: planned("m1", true, 0)}
+	source := &sources.Source{Base: sources.Base{Owner: "m1", Path: "db"}, Peers: []sources.Peer{{Owner: "m2", Revision: 8, Source: "m2"}}}
+	dec.Plan.Candidates[0].Source = source
+	d := &coordinator{run: "r", decision: dec, reporter: &reporter{}}
+	image := &host.Image{State: host.State{Hashes: []snapshot.HashKV{{Hash: 1, Revision: 8}}}}
+	peers := func(hash uint32) sources.PeerHashes {
+		return source.ReadPeers(t.Context(), func(context.Context, string, int64) (snapshot.HashKV, error) {
+			return snapshot.HashKV{Hash: hash, Revision: 8}, nil
+		})
 	}
-	same := func(*host.Rebuilt) {}
-	if got := differences(dec, map[string]*host.Rebuilt{"m1": built(same), "m2": built(same)}); len(got) > 0 {
-		t.Errorf("%q", got)
+	require.NoError(t, d.compare(t.Context(), image, peers(1)))
+	if dec.Compared == nil || len(dec.Compared.Same) != 1 {
+		t.Errorf("%+v", dec.Compared)
 	}
-	for what, change := range map[string]func(*host.Rebuilt){
-		"index":     func(b *host.Rebuilt) { b.Index = 91 },
-		"term":      func(b *host.Rebuilt) { b.Term = 4 },
-		"revision":  func(b *host.Rebuilt) { b.Revision = 311 },
-		"bump":      func(b *host.Rebuilt) { b.Restore.RevisionAfter = 400 },
-		"hash":      func(b *host.Rebuilt) { b.HashKV.Hash = 6 },
-		"cluster 0": func(b *host.Rebuilt) { b.Restore.Plan.ClusterID = 9 },
-	} {
-		if got := differences(dec, map[string]*host.Rebuilt{"m1": built(same), "m2": built(change)}); len(got) != 1 || !strings.Contains(got[0], strings.Fields(what)[0]) {
-			t.Errorf("%s: %q", what, got)
-		}
+	var differ *DifferError
+	err := d.compare(t.Context(), image, peers(2))
+	if !errors.As(err, &differ) {
+		t.Fatalf("%v", err)
 	}
-	early := func(b *host.Rebuilt) { b.Index = 80 }
-	if got := differences(dec, map[string]*host.Rebuilt{"m1": built(early), "m2": built(early)}); len(got) != 1 {
-		t.Errorf("short of the plan: %q", got)
+	for _, want := range []string{"nothing is started", "the database of m1 or m2", "nothing shows", "--undo", "--source m1, or --source m2"} {
+		require.ErrorContains(t, err, want)
+	}
+	dec.Plan.Named = true
+	require.NoError(t, d.compare(t.Context(), image, peers(2)))
+	if !dec.Compared.Differ() {
+		t.Errorf("%+v", dec.Compared)
+	}
+}
+
+// A member without data whose host was worked on cannot come back; a host whose member is
+// proved to be stopped is not said to be one that is not, and printed commands work whatever
+// the environment has.
+func TestMessagesAboutHosts(t *testing.T) {
+	d := &coordinator{cfg: &Config{file: "/my files/cluster.yaml", Hosts: []HostConfig{{Member: "m1"}, {Member: "m2"}, {Member: "m3"}}}}
+	for _, name := range []string{"m1", "m2", "m3"} {
+		d.hosts = append(d.hosts, &participant{HostConfig: HostConfig{Member: name}, state: HostState{Member: name, Stopped: true}, empty: name != "m1"})
+	}
+	if text := d.unfenceable(&Preview{}); !strings.Contains(text, "On the hosts of m2, m3 etcd does not run, and nothing of a member is in data-dir: correct that in /my files/cluster.yaml") ||
+		!strings.HasSuffix(text, ": --declare-dead m2,m3") || strings.Contains(text, "Make") {
+		t.Error(text)
+	}
+	d.hosts[2].state = HostState{Unreachable: "no route"}
+	if text := d.unfenceable(&Preview{}); !strings.Contains(text, "Make the other hosts reachable. On the hosts of m2 ") {
+		t.Error(text)
+	}
+
+	plan := planned("m1", true, 0)
+	plan.Fence.DeclaredDead, plan.Members = []string{"m2", "m3"}, []snapshot.Member{{Name: "m2", PeerURLs: []string{"https://b:2380"}}}
+	d.decision, d.run = &decision{Plan: plan, Members: []sources.NewMember{{Name: "m1", ClientURLs: []string{"https://a:2379"}}}}, "r"
+	d.hosts[1].asides = []host.SetAside{{Aside: restore.Aside{Run: "r", Empty: true}, Done: true}}
+	warnings := strings.Join(d.after(&Report{}), "\n")
+	if strings.Contains(warnings, "m2 was declared dead") || !strings.Contains(warnings, "m3 was declared dead") {
+		t.Error(warnings)
+	}
+	if next := strings.Join(d.next(), "\n"); !strings.Contains(next, "ETCDCTL_ENDPOINTS=https://a:2379 etcdctl member add m2 --learner --peer-urls=https://b:2380") || strings.Contains(next, "--endpoints") {
+		t.Error(next)
 	}
 }
 
@@ -271,4 +304,28 @@ func TestBranchOf(t *testing.T) {
 	if b := BranchOf(p, f); b != (repository.Branch{Timeline: timeline(7, 1), Backup: "b"}) {
 		t.Errorf("of a backup: %+v", b)
 	}
+}
+
+// A host whose disk hangs answers, and never lists its files: the others are not kept waiting.
+func TestPreflight_FilesAreNotListed_Fails(t *testing.T) {
+	old := askTimeout
+	askTimeout = 5 * time.Second // of a loaded machine
+	defer func() { askTimeout = old }()
+	program := filepath.Join(t.TempDir(), "host")
+	require.NoError(t, storetest.WriteProgram(program, []byte(`#!/bin/sh
+echo '{"requorum":"test"}'
+while read -r line; do
+	id=${line#*:} id=${id%%,*}
+	case $line in *'"configure"'* | *'"observe"'*) echo '{"id":'$id',"done":true,"value":{"stopped":true}}' ;; esac
+done
+`), 0o700))
+	c, err := ParseConfig([]byte(`
+cluster: c
+hosts:
+  - {member: m1, run: `+program+`, peer-urls: ['http://127.0.0.1:1'], client-urls: ['http://127.0.0.1:1'], data-dir: /nowhere, kind: systemd, systemd: {unit: etcd.service}}
+`), "cluster.yaml")
+	require.NoError(t, err)
+	_, err = Preflight(t.Context(), Request{Config: c, Version: "test", patience: time.Millisecond})
+	require.ErrorContains(t, err, "its files are not listed within")
+	require.ErrorContains(t, err, "--declare-dead m1")
 }

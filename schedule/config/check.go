@@ -24,7 +24,6 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/yamlfile"
 	"github.com/requorum/requorum/verify/report"
@@ -81,9 +80,7 @@ func (c *Config) paths() (all []named) {
 	list("encryption.recipients-files", c.Encryption.RecipientsFiles, true, false)
 	list("encryption.identity-files", c.Encryption.IdentityFiles, true, true)
 	list("repository.revoked-keys-files", c.Repository.RevokedKeysFiles, true, false)
-	for i, a := range c.Attachments {
-		all = append(all, named{key: fmt.Sprintf("attachments[%d].path", i), path: a.Path})
-	}
+	list("attachments", c.Attachments, false, false)
 	if c.Archiving() {
 		all = append(all, named{key: "archive.spool-dir", path: c.Archive.SpoolDir})
 	}
@@ -103,7 +100,6 @@ func (c *Config) paths() (all []named) {
 		{"listen.key", c.Listen.Key, true, true},
 		{"listen.client-ca", c.Listen.ClientCA, true, false},
 		{"listen.deny-file", c.Listen.DenyFile, true, false},
-		{"listen.socket", c.Listen.Socket, false, false},
 		{"heartbeat.url-file", c.Heartbeat.URLFile, false, true},
 	}...)
 	return slices.DeleteFunc(all, func(n named) bool { return n.path == "" })
@@ -279,14 +275,13 @@ func (k *checker) etcd() {
 	}
 	k.pair("etcd", e.Cert, e.Key)
 	k.refuse(k.HasCluster() && !secure && e.CACert+e.Cert != "", "etcd.endpoints", "TLS files are named and all endpoints are plain text: write https://, or remove etcd.cacert, etcd.cert and etcd.key")
-	k.refuse(strings.Contains(e.User, ":"), "etcd.user", "a password does not stand in this file: write the name alone, and etcd.password-file")
-	k.refuse(e.User != "" && e.PasswordFile == "" && k.getenv(EtcdPasswordVariable) == "", "etcd.user", "there is no password: add etcd.password-file, or set %s", EtcdPasswordVariable)
+	k.refuse(strings.Contains(e.User, ":"), "etcd.user", "no password is read here: write the name, and etcd.password-file")
+	k.refuse(e.User != "" && e.PasswordFile == "" && k.passwordVariable() == "", "etcd.user", "there is no password: add etcd.password-file, or set %s", EtcdPasswordVariable)
 	k.refuse(e.User == "" && e.PasswordFile != "", "etcd.password-file", "a password without a user: add etcd.user")
 	k.positive("etcd.dial-timeout", e.DialTimeout, 100*time.Millisecond)
 	k.positive("etcd.command-timeout", e.CommandTimeout, 100*time.Millisecond)
 	if !k.HasCluster() {
 		const what = "there are no members to talk to: add etcd.endpoints, or for a verifier write %s"
-		k.refuse(k.HasMember(), "member", what, "no member")
 		k.refuse(k.Jobs.Full.Runs(), "jobs.full", what, "jobs.full.run: off")
 		k.refuse(k.Jobs.Divergence.Runs(), "jobs.divergence", what, "jobs.divergence.run: off")
 		k.refuse(e.CACert+e.Cert+e.User != "", "etcd", what, "none of its keys")
@@ -337,7 +332,6 @@ func (k *checker) repository() {
 		k.refuse(k.Given(limit.key) && limit.value == 0, limit.key, "nothing could be transferred: write bytes a second, such as 50MiB, or remove the line for no limit")
 	}
 	k.positive("repository.retry-for", r.RetryFor, time.Second)
-	k.refuse(r.Writer != "" && !name.MatchString(r.Writer), "repository.writer", "%q is no agent's name: write the `name` of the one that writes", r.Writer)
 	k.refuse(r.TrustFile != "" && r.SigningKeyFile == "", "repository.signing-key-file", "this agent writes as well, and what it writes unsigned would be foreign to itself: make a key with ssh-keygen -t ed25519 -N '' -f FILE, name it here, and its public key in repository.trust-file")
 	k.refuse(r.TrustFile == "" && len(r.RevokedKeysFiles) > 0, "repository.revoked-keys-files", "without repository.trust-file nobody's signature is checked: name that as well")
 }
@@ -356,8 +350,8 @@ func (k *checker) archive() {
 	a := k.Archive
 	k.refuse(a.Enabled && k.Given("archive.enabled") && !k.HasMember(), "archive.enabled", "there is no log to archive: add member.data-dir, or remove the line")
 	if !k.Archiving() {
-		for _, key := range []string{"interval", "size", "spool-dir", "spool-limit", "takeover", "checkpoint-hash"} {
-			k.refuse(k.Given("archive."+key), "archive."+key, "it has no effect: this agent archives nothing. Add member.data-dir, or remove the line")
+		for _, key := range []string{"interval", "size", "spool-dir", "spool-limit", "takeover"} {
+			k.refuse(k.Given("archive."+key), "archive."+key, "it has no effect: this agent archives nothing. Add member.data-dir, or remove it")
 		}
 		return
 	}
@@ -367,9 +361,6 @@ func (k *checker) archive() {
 	k.refuse(a.SpoolLimit < 64<<20, "archive.spool-limit", "%s holds less than one file of etcd's log: write 64MiB at least", a.SpoolLimit)
 	if a.Takeover != 0 {
 		k.positive("archive.takeover", a.Takeover, max(time.Second, a.Interval.Std()))
-	}
-	if a.CheckpointHash != 0 {
-		k.positive("archive.checkpoint-hash", a.CheckpointHash, time.Minute)
 	}
 }
 
@@ -381,7 +372,6 @@ func (k *checker) listen() {
 	k.refuse(err == nil && !loopback(host) && l.Cert == "" && !l.AllowPlaintext, "listen.address", "%s is plain text to other machines: add listen.cert and listen.key, write 127.0.0.1 as the host, or listen.allow-plaintext: true behind a proxy that encrypts", l.Address)
 	k.refuse(l.ClientCA != "" && l.Cert == "", "listen.client-ca", "client certificates need TLS: add listen.cert and listen.key")
 	k.refuse(l.DenyFile != "" && l.ClientCA == "", "listen.deny-file", "without client certificates nobody can be distinguished: add listen.client-ca")
-	k.refuse(len(l.Socket) > 107, "listen.socket", "%q is longer than the 107 bytes that a socket's path may have: write a shorter one, such as /run/requorum/agent.sock", l.Socket)
 	k.refuse(l.AllowPlaintext && l.Cert != "", "listen.allow-plaintext", "it has no effect beside listen.cert: remove one of them")
 }
 
@@ -404,7 +394,6 @@ type NamedTiming struct {
 func (j *Jobs) All() []NamedTiming {
 	return []NamedTiming{
 		{"full", &j.Full.Timing, false},
-		{"synthetic", &j.Synthetic.Timing, true},
 		{"checksum", &j.Checksum.Timing, false},
 		{"structure", &j.Structure.Timing, true},
 		{"replay", &j.Replay.Timing, true},
@@ -413,6 +402,16 @@ func (j *Jobs) All() []NamedTiming {
 		{"merge", &j.Merge.Timing, true},
 		{"divergence", &j.Divergence.Timing, false},
 	}
+}
+
+// ScratchNeed returns how many bytes the jobs of this agent may need in
+// resources.scratch-dir for a database of size bytes: they have two unpacked at once. It
+// is 0 if no job unpacks one.
+func (c *Config) ScratchNeed(size int64) int64 {
+	if c.Jobs.Prove(report.Structure) {
+		return 2 * size
+	}
+	return 0
 }
 
 // Prove reports whether a job runs here that proves a level, by itself or with a higher
@@ -440,6 +439,10 @@ func (k *checker) jobs() {
 
 func (k *checker) timing(key string, t *Timing) {
 	k.positive(key+".timeout", t.Timeout, time.Second)
+	if t.Schedule == "" && key == "jobs.full" {
+		k.refuse(!k.Archiving(), key+".schedule", "no archived log asks for it: add member.data-dir, or write %s.run: off", key)
+		return
+	}
 	if t.Schedule == "" {
 		otherwise := key == "jobs.structure" && k.Jobs.Structure.AfterFull
 		k.refuse(!otherwise, key+".schedule", "it would never run: write a cron expression, or %s.run: off", key)
@@ -460,14 +463,6 @@ func (k *checker) retention() {
 }
 
 func (k *checker) attachments() {
-	seen := map[string]bool{}
-	for i, f := range k.Attachments {
-		key := fmt.Sprintf("attachments[%d]", i)
-		k.refuseErr(key+".name", repository.ValidAttachmentName(f.Name))
-		k.refuse(seen[f.Name], key+".name", "%s stands there twice: write another name", f.Name)
-		k.refuse(f.Path == "", key+".path", "there is none: write the file's or folder's absolute path")
-		seen[f.Name] = true
-	}
 	k.refuse(len(k.Attachments) > 0 && !k.Encrypted(), "attachments", "they are secrets, and nothing is encrypted: add encryption.recipients")
 	k.refuse(len(k.Attachments) > 0 && !k.Jobs.Full.Runs(), "attachments", "they are stored with full snapshots, and this agent takes none: remove them, or let jobs.full run")
 }

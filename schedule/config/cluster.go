@@ -9,7 +9,7 @@ type Etcd struct {
 	// Client URLs of the members, this host's first. None: a verifier, whose jobs
 	// full and divergence have to be off.
 	//
-	// Default: none.
+	// Default: 127.0.0.1:2379 if there is a `member`.
 	Endpoints []string `yaml:"endpoints"`
 	// Also use the client URLs that the members advertise.
 	//
@@ -34,7 +34,7 @@ type Etcd struct {
 	// Default: the client certificate's common name.
 	User string `yaml:"user"`
 	// File whose first line is the password of `user`. Or the variable
-	// REQUORUM_ETCD_PASSWORD.
+	// REQUORUM_ETCD_PASSWORD or ETCDCTL_PASSWORD.
 	//
 	// Default: none.
 	PasswordFile string `yaml:"password-file"`
@@ -81,10 +81,11 @@ type Repository struct {
 	//
 	// Default: a server restarts in that time.
 	RetryFor yamlfile.Duration `yaml:"retry-for"`
-	// The name of the one agent that writes, for a server without conditional puts.
+	// `on`: the agents decide by a lease which one runs the jobs. `off` promises that only
+	// this agent uses the repository: for a server without conditional puts.
 	//
-	// Default: none.
-	Writer string `yaml:"writer"`
+	// Default: another agent takes over from one that stops.
+	Lease Lease `yaml:"lease"`
 	// File with the Ed25519 key, made by ssh-keygen, that signs all that this agent
 	// writes.
 	//
@@ -102,6 +103,19 @@ type Repository struct {
 	RevokedKeysFiles []string `yaml:"revoked-keys-files"`
 }
 
+// Lease is whether agents share the repository by a lease: on or off.
+type Lease string
+
+// The values of Lease.
+const (
+	LeaseOn  Lease = "on"
+	LeaseOff Lease = "off"
+)
+
+// Alone reports whether the configuration promises that only this agent uses the
+// repository.
+func (r Repository) Alone() bool { return r.Lease == LeaseOff }
+
 // Encryption is to whom everything is encrypted, and how it is compressed.
 type Encryption struct {
 	// age recipients (age1…) that can decrypt what is stored.
@@ -112,9 +126,8 @@ type Encryption struct {
 	//
 	// Default: none.
 	RecipientsFiles []string `yaml:"recipients-files"`
-	// Files with age identities, without a passphrase. Merging, structure, replay,
-	// drill and synthetic need one where there are recipients; keep it off members'
-	// hosts.
+	// Files with age identities, without a passphrase. Merging, structure, replay and
+	// drill need one if there are recipients; keep it off members' hosts.
 	//
 	// Default: none.
 	IdentityFiles []string `yaml:"identity-files"`
@@ -153,9 +166,4 @@ type Archive struct {
 	//
 	// Default: three intervals, and 5s at least.
 	Takeover yamlfile.Duration `yaml:"takeover"`
-	// While another agent writes, keep the member's HashKV this often. The member
-	// pauses for it, about 1 s for 1.4 GB.
-	//
-	// Default: never.
-	CheckpointHash yamlfile.Duration `yaml:"checkpoint-hash"`
 }

@@ -1,4 +1,5 @@
-// Package config is the configuration of an agent: one strict YAML file.
+// Package config is the configuration of an agent: one strict YAML file, or flags
+// that set the same keys.
 //
 // It promises:
 //
@@ -57,11 +58,11 @@ type Config struct {
 	TimeZone string `yaml:"time-zone"`
 
 	Retention Retention `yaml:"retention"`
-	// Files that a rebuilt cluster needs, stored with each full snapshot. They need
-	// encryption.recipients.
+	// Files and directories that a rebuilt cluster needs, as absolute paths. They are
+	// stored with each full snapshot, and need encryption.recipients.
 	//
 	// Default: none. On kubeadm: /etc/kubernetes/pki and the EncryptionConfiguration.
-	Attachments []Attachment `yaml:"attachments"`
+	Attachments []string `yaml:"attachments"`
 
 	Resources  Resources  `yaml:"resources"`
 	Objectives Objectives `yaml:"objectives"`
@@ -104,6 +105,15 @@ func (c *Config) derive() {
 	if c.Name == "" {
 		c.Name, _ = os.Hostname()
 	}
+	if len(c.Etcd.Endpoints) == 0 && c.HasMember() {
+		c.Etcd.Endpoints = []string{client.DefaultEndpoint}
+	}
+	for _, j := range c.Jobs.All() {
+		// Encrypting must not need more than a recipient.
+		if j.Reads && c.Encrypted() && !c.HasIdentities() && !c.Given("jobs."+j.Name+".run") {
+			j.Timing.Run = RunOff
+		}
+	}
 	if c.Archive.Interval == 0 {
 		c.Archive.Interval = yamlfile.Duration(DiskInterval)
 		if place.PaysPerRequest(c.Repository.URL) {
@@ -138,8 +148,8 @@ func DefaultSpoolDir(getenv func(string) string, of string) (string, error) {
 	return filepath.Join(state, fmt.Sprintf("spool-%x", sum[:6])), nil
 }
 
-// SeenDir is the folder in which walreplay.Freshness remembers: below the spool, where
-// there is one. Empty where no folder is known.
+// SeenDir is the folder in which the agent remembers how far its repository reached: below the
+// spool if there is one. Empty if no folder is known.
 func (c *Config) SeenDir() string {
 	if c.Archive.SpoolDir != "" {
 		return filepath.Join(c.Archive.SpoolDir, "seen")
@@ -194,12 +204,11 @@ func Default() *Config {
 			DiscoverEndpoints: true,
 			DialTimeout:       yamlfile.Duration(client.DefaultDialTimeout), CommandTimeout: yamlfile.Duration(client.DefaultCommandTimeout),
 		},
-		Repository: Repository{RetryFor: yamlfile.Duration(time.Minute)},
+		Repository: Repository{RetryFor: yamlfile.Duration(time.Minute), Lease: LeaseOn},
 		Encryption: Encryption{Level: string(codec.DefaultLevel)},
 		Archive:    Archive{Enabled: true, Size: archive.DefaultSize, SpoolLimit: archive.DefaultSpoolLimit},
 		Jobs: Jobs{
 			Full:       Full{Timing: timing(RunLease, "0 1 * * *", time.Hour, snapshot.DefaultTimeout), MaxLog: 4 << 30},
-			Synthetic:  Synthetic{Timing: timing(RunOff, "0 */6 * * *", 10*time.Minute, 6*time.Hour), Entries: 1_000_000},
 			Checksum:   Checksum{Timing: timing(RunLease, "30 3 * * *", 10*time.Minute, 6*time.Hour)},
 			Structure:  Structure{Timing: timing(RunLease, "", 0, 2*time.Hour), AfterFull: true},
 			Replay:     Replay{timing(RunOff, "0 4 * * *", 10*time.Minute, 6*time.Hour)},

@@ -1,14 +1,15 @@
 package config
 
 import (
+	"fmt"
+
 	"github.com/requorum/requorum/store/yamlfile"
 )
 
-// Jobs are what the agent does on a schedule. Each can be asked for at any time
-// as well.
+// Jobs are what the agent does on a schedule. `jobs: none` (`--jobs none`) leaves the full
+// snapshots that the archived log needs, and `merge`.
 type Jobs struct {
 	Full       Full       `yaml:"full"`
-	Synthetic  Synthetic  `yaml:"synthetic"`
 	Checksum   Checksum   `yaml:"checksum"`
 	Structure  Structure  `yaml:"structure"`
 	Replay     Replay     `yaml:"replay"`
@@ -16,6 +17,23 @@ type Jobs struct {
 	Prune      Prune      `yaml:"prune"`
 	Merge      Merge      `yaml:"merge"`
 	Divergence Divergence `yaml:"divergence"`
+}
+
+// UnmarshalText reads `default` or `none`, in place of the jobs' own keys.
+func (j *Jobs) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "default":
+	case "none":
+		for _, one := range j.All() {
+			if one.Name != "full" && one.Name != "merge" {
+				one.Timing.Run = RunOff
+			}
+		}
+		j.Full.Schedule, j.Full.MaxLog = "", 0
+	default:
+		return fmt.Errorf("%q is not known: write default or none", text)
+	}
+	return nil
 }
 
 // Timing is when a job runs. All jobs have these keys.
@@ -47,7 +65,8 @@ const (
 // Runs reports whether this agent runs the job at all.
 func (t Timing) Runs() bool { return t.Run != RunOff }
 
-// Full takes a full snapshot from a member.
+// Full takes a full snapshot from a member; without a schedule, only when the archived
+// log needs one.
 type Full struct {
 	// Default: nightly: the log leads from there to every point.
 	Timing `yaml:",inline"`
@@ -66,16 +85,6 @@ type Full struct {
 	ReadBack bool `yaml:"read-back"`
 }
 
-// Synthetic makes a full snapshot from the last one and the log, off the cluster.
-type Synthetic struct {
-	// Default: off: it needs memory for the whole keyspace.
-	Timing `yaml:",inline"`
-	// Also make one when this many entries of the log have come since; 0: never.
-	//
-	// Default: about a minute of replaying in a restore.
-	Entries uint64 `yaml:"entries"`
-}
-
 // Checksum reads what is stored and compares its checksums.
 type Checksum struct {
 	// Default: daily, what is new.
@@ -84,7 +93,8 @@ type Checksum struct {
 
 // Structure proves that a stored database is one that etcd could have written.
 type Structure struct {
-	// Default: no schedule: after each full snapshot.
+	// Default: no schedule: after each full snapshot. Off if the agent cannot decrypt
+	// what it stores.
 	Timing `yaml:",inline"`
 	// Run after each full snapshot.
 	//
@@ -94,7 +104,7 @@ type Structure struct {
 
 // Replay proves that the log leads from one full snapshot to the next.
 type Replay struct {
-	// Default: off: likewise.
+	// Default: off: it needs memory for the whole keyspace.
 	Timing `yaml:",inline"`
 }
 
@@ -113,7 +123,8 @@ type Prune struct {
 
 // Merge makes large segments of the log out of small ones.
 type Merge struct {
-	// Default: hourly: a restore reads few objects.
+	// Default: hourly: a restore reads few objects. Off if the agent cannot decrypt what
+	// it stores.
 	Timing `yaml:",inline"`
 }
 

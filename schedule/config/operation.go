@@ -62,18 +62,6 @@ func (c *Config) Policy() retention.Policy {
 	}
 }
 
-// Attachment is a file or folder that is stored with each full snapshot.
-type Attachment struct {
-	// Its name in the backup: a-z, digits and hyphens, 40 at most.
-	//
-	// Default: none.
-	Name string `yaml:"name"`
-	// The file or folder, as an absolute path.
-	//
-	// Default: none.
-	Path string `yaml:"path"`
-}
-
 // Resources bound what the agent takes of its host.
 type Resources struct {
 	// Memory of a job that reads databases, in a process of its own: 256MiB at least.
@@ -127,11 +115,6 @@ type Listen struct {
 	//
 	// Default: none.
 	DenyFile string `yaml:"deny-file"`
-	// Unix socket over which root and the agent's own user start jobs outside their
-	// schedule. The agent makes it, in a folder that is this user's alone.
-	//
-	// Default: none. The systemd unit has /run/requorum.
-	Socket string `yaml:"socket"`
 	// Serve plain text beyond loopback.
 	//
 	// Default: right only behind a proxy that encrypts.

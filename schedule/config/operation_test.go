@@ -30,7 +30,7 @@ func TestRetentionIsFollowed(t *testing.T) {
 
 // Each level has a job of its name, which proves that level and those below it.
 func TestJobsProveLevels(t *testing.T) {
-	for _, name := range append(report.LevelNames(), "full", "synthetic") {
+	for _, name := range append(report.LevelNames(), "full") {
 		j := &Jobs{}
 		found := false
 		for _, job := range j.All() {

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/yamlfile"
 )
 
@@ -40,6 +42,9 @@ func TestDefaults(t *testing.T) {
 	}
 	if c := parse(t, strings.Replace(least, "file:///backups", "s3://bucket/p", 1)); c.Archive.Interval.Std() != 10*time.Second {
 		t.Errorf("to S3: %s", c.Archive.Interval)
+	}
+	if c := parse(t, "repository: {url: file:///b}\nmember: {data-dir: /var/lib/etcd}\narchive: {spool-dir: /spool}\n"); !slices.Equal(c.Etcd.Endpoints, []string{client.DefaultEndpoint}) {
+		t.Errorf("endpoints beside a member: %s", c)
 	}
 	if !c.Given("archive.interval") || c.Given("archive.size") {
 		t.Error("what stands in the file is not distinguished from defaults")
@@ -122,6 +127,8 @@ func TestRefused(t *testing.T) {
 		{"a day that never comes", "jobs: {prune: {schedule: '0 0 30 2 *'}}\n", "no such day ever comes"},
 		{"no schedule of a job that is off", "jobs: {prune: {run: off, schedule: nonsense}}\n", "is no cron expression"},
 		{"jitter over the period", "jobs: {merge: {jitter: 1h}}\n", "not shorter than"},
+		{"none of the jobs", "jobs: all\n", "write default or none"},
+		{"nothing asks for a snapshot", "jobs: none\n", "no archived log asks for it: add member.data-dir"},
 		{"never runs", "jobs: {structure: {after-full: false}}\n", "never run"},
 		{"relative path", "member: {data-dir: etcd}\narchive: {spool-dir: /s}\n", "relative"},
 		{"archive without effect", "archive: {interval: 10s}\n", "no effect"},
@@ -153,21 +160,43 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Jobs that open what is stored are refused to who holds recipients alone; a
-// verifier with the identity may do them without a cluster.
+// Jobs that open what is stored are off by default if the agent holds recipients alone,
+// and refused if the file turns them on; a verifier with the identity may do them without a cluster.
 func TestIdentityNeeded(t *testing.T) {
 	const recipient = "encryption: {recipients: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
-	_, err := ParseWith([]byte(least+recipient+"}\njobs: {drill: {run: lease}}\n"), "agent.yaml", none)
+	_, err := ParseWith([]byte(least+recipient+"}\njobs: {structure: {run: lease}, merge: {run: here}, drill: {run: lease}}\n"), "agent.yaml", none)
 	for _, job := range []string{"structure", "merge", "drill"} {
 		require.ErrorContains(t, err, "jobs."+job+".run: off", job)
 	}
-	parse(t, least+recipient+"}\njobs: {structure: {run: off}, merge: {run: off}}\n")
-	parse(t, least+recipient+", identity-files: /id}\n")
+	for more, runs := range map[string]bool{"}\n": false, ", identity-files: /id}\n": true} {
+		if c := parse(t, least+recipient+more); c.Jobs.Structure.Runs() != runs || c.Jobs.Merge.Runs() != runs || !c.Jobs.Checksum.Runs() {
+			t.Errorf("by default with recipient%s: %s", more, c)
+		}
+	}
 	_, verifier, _ := strings.Cut(pageHead, "```\nname: verifier")
 	verifier, _, _ = strings.Cut(verifier, "```")
 	c := parse(t, "name: verifier"+strings.Replace(verifier, "age1…", recipient[len("encryption: {recipients: "):], 1))
 	if c.HasCluster() || c.HasMember() || !c.Jobs.Drill.Runs() {
 		t.Errorf("the page's verifier: %s", c)
+	}
+}
+
+// `jobs: none` leaves what the archive needs: full snapshots without a schedule, and
+// merging.
+func TestJobs_None_OnlyArchive(t *testing.T) {
+	const archiving = least + "member: {data-dir: /var/lib/etcd}\narchive: {spool-dir: /spool}\n"
+	c := parse(t, archiving+"jobs: none\n")
+	var run []string
+	for _, j := range c.Jobs.All() {
+		if j.Timing.Runs() {
+			run = append(run, j.Name)
+		}
+	}
+	if !slices.Equal(run, []string{"full", "merge"}) || c.Jobs.Full.Schedule != "" || c.Jobs.Full.MaxLog != 0 {
+		t.Errorf("jobs: none runs %v: %s", run, c)
+	}
+	if c, d := parse(t, archiving+"jobs: default\n"), parse(t, archiving); c.String() != d.String() {
+		t.Errorf("jobs: default is\n%s\nwant\n%s", c, d)
 	}
 }
 
@@ -237,7 +266,7 @@ func TestPeriods(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(least))
 	f.Add([]byte("a: &a [*a]\njobs: {full: *a}\n"))
-	f.Add([]byte("attachments: [{name: a, path: /a}, 3]\n"))
+	f.Add([]byte("attachments: [{name: a, path: /a}, 3, /b]\n"))
 	f.Add([]byte("? [a]\n: b\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseWith(data, "agent.yaml", none)

@@ -23,6 +23,7 @@ import (
 type source struct {
 	*yamlfile.Places
 	data   []byte // that stood in the file
+	flags  bool   // they set the keys: there is no file
 	getenv func(string) string
 	zone   *time.Location
 }
@@ -45,12 +46,20 @@ func Parse(data []byte, name string) (*Config, error) { return ParseWith(data, n
 
 // ParseWith is Parse with another environment.
 func ParseWith(data []byte, name string, getenv func(string) string) (*Config, error) {
+	return parseSource(name, source{data: data, getenv: getenv, zone: time.UTC})
+}
+
+func parseSource(name string, from source) (*Config, error) {
 	c := Default()
-	c.source = source{data: data, getenv: getenv, zone: time.UTC}
-	// jobs.structure.schedule may be "": after full snapshots only.
-	places, faults := yamlfile.Read(data, name, "docs/agent-configuration.md", c, "jobs.structure.schedule")
+	c.source = from
+	// The schedules may be "": structure runs after full snapshots only, and full when
+	// the archived log needs it.
+	places, faults := yamlfile.Read(from.data, name, "docs/agent-configuration.md", c, removedKeys, "jobs.full.schedule", "jobs.structure.schedule")
 	if places == nil {
 		return nil, errors.Join(faults...)
+	}
+	for i, err := range faults {
+		faults[i] = from.named(err)
 	}
 	c.Places = places
 	c.derive()
@@ -60,10 +69,6 @@ func ParseWith(data []byte, name string, getenv func(string) string) (*Config, e
 	}
 	return c, nil
 }
-
-// Source is what stood in the file: for a process of the agent's own, which reads it
-// again. It holds secrets where the file does.
-func (s *source) Source() []byte { return s.data }
 
 // ClientConfig is how to reach the cluster; the password is read anew.
 func (c *Config) ClientConfig() (client.Config, error) {
@@ -82,9 +87,21 @@ func (c *Config) ClientConfig() (client.Config, error) {
 			return cfg, c.Fault("etcd.password-file", err)
 		}
 	default:
-		cfg.Password = c.getenv(EtcdPasswordVariable)
+		cfg.Password = c.passwordVariable()
 	}
 	return cfg, nil
+}
+
+// passwordVariable returns the password of etcd.user that the environment holds.
+func (c *Config) passwordVariable() string {
+	if password := c.getenv(EtcdPasswordVariable); password != "" {
+		return password
+	}
+	env, err := client.ConfigFromEnv(c.getenv)
+	if err != nil || env.User != "" && env.User != c.Etcd.User { // another user's
+		return ""
+	}
+	return env.Password
 }
 
 // OpenSink opens the repository's place, with its limits and with retrying. It is
@@ -181,4 +198,14 @@ func (r *Run) UnmarshalText(text []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%q is none of lease, here and off", text)
+}
+
+// UnmarshalText reads one of the two.
+func (l *Lease) UnmarshalText(text []byte) error {
+	switch v := Lease(text); v {
+	case LeaseOn, LeaseOff:
+		*l = v
+		return nil
+	}
+	return fmt.Errorf("%q is neither on nor off", text)
 }

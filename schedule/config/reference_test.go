@@ -158,7 +158,11 @@ func (r *reference) rows(rows *bytes.Buffer, sections *[]func(), path, typ strin
 			if c.text == "" || c.reason == "" {
 				r.t.Errorf("%s.%s: the comment lacks what it does, or \"Default:\" with the reason", typ, f.Name)
 			}
-			fmt.Fprintf(rows, "| `%s` | %s | %s |\n", tag, initialOrKind(value), strings.TrimSpace(c.text+" "+why(c.reason)))
+			names := tag
+			if flag := flagsByKey[strings.TrimPrefix(path+"."+tag, ".")]; flag != "" {
+				names += "`, `" + flag
+			}
+			fmt.Fprintf(rows, "| `%s` | %s | %s |\n", names, initialOrKind(value), strings.TrimSpace(c.text+" "+why(c.reason)))
 			if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
 				elem := f.Type.Elem()
 				*sections = append(*sections, func() { r.table(strings.TrimPrefix(path+"."+tag, ".")+"[]", elem.Name(), reflect.New(elem).Elem()) })
@@ -240,12 +244,13 @@ const pageHead = `# The agent's configuration
 value and contradictions are errors that name file, line, key and what to write. (Made by
 ` + "`go test ./schedule/config -run TestReference -update`" + ` from the types there.)
 
+- Without a file, flags set the keys that have one below.
 - ` + "`requorum agent --config FILE --check-config`" + ` checks the file and the files that it
   names, without the network; ` + "`requorum doctor --agent-config FILE`" + ` tries everything.
 - SIGHUP reads the file again; a faulty one is refused, and the old one stays in force.
 
 A **duration** is 90s, 1h30m, 7d or 2w, **bytes** are 512KiB, 50MiB, 2GiB, **yes/no** is
-true or false. Where there is no default the type stands in its place. In italics: what
+true or false. If there is no default, the type stands in its place. In italics: what
 applies then, and reasons.
 
 **Secrets** need not stand here: ` + "`etcd.password-file`, `heartbeat.url-file`" + `,
@@ -253,7 +258,7 @@ or REQUORUM_ETCD_PASSWORD and REQUORUM_HEARTBEAT_URL. For S3 see
 [s3.md](s3.md#credentials).
 
 **An agent without an identity** (` + "`encryption.identity-files`" + `) cannot read what it
-encrypted: turn structure, replay, drill, synthetic and merge off there, for a
+encrypted: its jobs structure and merge are off, and run on a
 [verifier](agent.md#a-verifier-of-its-own), without ` + "`etcd.endpoints` and `member`" + `:
 
 ` + "```" + `
@@ -263,7 +268,6 @@ encryption: {recipients: [age1…], identity-files: [/etc/requorum/identity.txt]
 jobs:
   full: {run: off}
   divergence: {run: off}
-  synthetic: {run: here}
   replay: {run: here}
   drill: {run: here}
 ` + "```" + `

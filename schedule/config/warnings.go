@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/requorum/requorum/store/shell"
 	"github.com/requorum/requorum/store/yamlfile"
 	"github.com/requorum/requorum/verify/report"
 )
@@ -24,17 +25,12 @@ func (c *Config) Warnings() []error {
 func (k *checker) warnRetention() {
 	r, full := k.Retention, k.Jobs.Full
 	k.refuse(r.AnyPoint > 0 && k.HasCluster() && !k.Archiving(), "retention.any-point", "%s of any point are promised, and this agent archives no log: add member.data-dir, or have agents beside the members do it", r.AnyPoint)
-	if !k.HasCluster() {
-		return // others take the snapshots
+	if !k.HasCluster() || !k.Jobs.Prune.Runs() {
+		return // others take the snapshots, or delete them
 	}
 	_, longest := Periods(full.Schedule, k.Zone())
 	if !full.Runs() {
 		longest = 0
-	}
-	if k.Jobs.Synthetic.Runs() {
-		if _, also := Periods(k.Jobs.Synthetic.Schedule, k.Zone()); longest == 0 || also > 0 && also < longest {
-			longest = also
-		}
 	}
 	policy := k.Policy()
 	for _, c := range policy.Counts() {
@@ -87,6 +83,6 @@ func (k *checker) warnModes() {
 			continue // a fault of its own
 		}
 		mode := info.Mode().Perm()
-		k.refuse(mode&0o077 != 0, f.key, "others can read %s (mode %04o), and a secret is in it: chmod 600 %s", f.path, mode, f.path)
+		k.refuse(mode&0o077 != 0, f.key, "others can read %s (mode %04o), and a secret is in it: chmod 600 %s", f.path, mode, shell.Quote(f.path))
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestPackPlanted: a backup that root makes holds no file of root's that the owner of the
-// folder has led it to.
+// directory has led it to.
 func TestPackPlanted(t *testing.T) {
 	storetest.NeedRoot(t)
 	for _, c := range []struct {
@@ -35,7 +35,7 @@ func TestPackPlanted(t *testing.T) {
 			writeFile(t, secret, "root's")
 			writeFile(t, filepath.Join(theirs, "file"), "theirs")
 			require.NoError(t, errors.Join(c.plant(secret, theirs), os.Lchown(theirs, 2379, 2379)))
-			if _, _, err := pack(t, filepath.Join(theirs, c.path)); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := pack(t, filepath.Join(theirs, c.path)); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})

@@ -83,18 +83,6 @@ func (b *history) Known() map[string]History {
 	return all
 }
 
-// Find reads how a slot ended; false where it has no result.
-func (b *history) Find(ctx context.Context, job, slot string) (Run, bool, error) {
-	result, err := b.repo.ReadJobResult(ctx, repository.JobResultName(job, slot))
-	if errors.Is(err, sinks.ErrNotFound) {
-		return Run{}, false, nil
-	}
-	if err != nil {
-		return Run{}, false, err
-	}
-	return *runOf(&result), true, nil
-}
-
 func runOf(r *repository.JobResult) *Run {
 	if r == nil {
 		return nil

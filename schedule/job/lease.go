@@ -43,6 +43,7 @@ type lease struct {
 	prefer         func() bool
 	log            *slog.Logger
 	changed        func() // the lease was taken or lost
+	about          func() *repository.Agent
 
 	// Of run alone.
 	looked  bool
@@ -54,9 +55,10 @@ type lease struct {
 	foreign uint64           // the newest number that was read and is foreign
 
 	mu            sync.Mutex
-	trouble       string    // what keeps the lease from being looked at or renewed
-	epoch         uint64    // 0: not held
-	renewed       time.Time // when the newest heartbeat of this process was begun
+	trouble       string           // what keeps the lease from being looked at or renewed
+	current       repository.Lease // newest, for others to read
+	epoch         uint64           // 0: not held
+	renewed       time.Time        // when the newest heartbeat of this process was begun
 	work          map[*context.CancelCauseFunc]struct{}
 	wake          chan struct{} // ends run's wait
 	giveBack      bool          // a job failed here: the lease goes to another one, when nothing is done under it
@@ -144,7 +146,7 @@ func (l *lease) run(ctx context.Context) {
 		}
 		l.mu.Lock()
 		before := l.trouble
-		l.trouble = text
+		l.trouble, l.current = text, l.newest
 		l.mu.Unlock()
 		if text != "" && text != before && ctx.Err() == nil {
 			l.log.Warn("the lease of the jobs cannot be seen to; it is tried again", "error", err)
@@ -388,6 +390,9 @@ func (l *lease) renew(ctx context.Context) (time.Duration, error) {
 // write writes the number after the newest one.
 func (l *lease) write(ctx context.Context, doc repository.Lease) (repository.Lease, time.Time, error) {
 	doc.Number, doc.Holder, doc.Process, doc.Created = l.newest.Number+1, l.agent, l.process, time.Now().UTC()
+	if l.about != nil {
+		doc.Agent = l.about()
+	}
 	begun := time.Now()
 	if doc.Number == 0 {
 		return doc, begun, fmt.Errorf("%s is the last heartbeat of the lease that there can be: somebody else wrote it; remove it", repository.LeaseName(l.newest.Number))

@@ -2,9 +2,6 @@ package job
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
@@ -294,49 +290,37 @@ func TestHere(t *testing.T) {
 	})
 }
 
-func find(t *testing.T, a *agent, slot string) (Run, bool) {
-	t.Helper()
-	run, there, err := a.runner.Find(t.Context(), "drill", slot)
-	ok(t, err)
-	return run, there
-}
-
-// Promise 7: the process of a run that was asked for is killed; after its restart
-// the slot has a failure for its result within a minute, which the history shows.
-// Until then another agent says what it knows.
-func TestPromise7DemandOfKilledAgent(t *testing.T) {
+// The process of a demand is killed; when its agent demands the slot again after the
+// restart, the slot has a failure for its result, which the history shows.
+func TestDemandOfKilledAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := newRepo(t)
 		a := startAgent(t, m, "a", 0, Options{}, endless("drill"))
-		b := startAgent(t, m, "b", 0, Options{}, endless("drill"))
-		slot, err := a.runner.Trigger(t.Context(), "drill", "", nil)
+		d, err := a.runner.Demand("drill", "", nil)
 		ok(t, err)
 		time.Sleep(10 * time.Minute) // however long it was at it
 		a.kill()
-		if run, there := find(t, b, slot); !there || run.Agent != "a" || !run.Finished.IsZero() || !strings.Contains(run.Phase, "without a result") {
-			t.Errorf("another agent: %v, %+v", there, run)
-		}
 		if all := results(t, m, "drill"); len(all) != 0 {
 			t.Fatalf("it was to be killed without a word: %v", all)
 		}
 		again := startAgent(t, m, "a", 0, Options{}, endless("drill"))
-		time.Sleep(time.Minute)
-		run, there := find(t, again, slot)
-		if !there || run.OK || run.Finished.IsZero() || run.Agent != "a" || !strings.Contains(run.Text, "ended in the middle of it") {
-			t.Errorf("after the restart: %v, %+v", there, run)
+		same, err := again.runner.Demand("drill", d.slot, nil)
+		ok(t, err)
+		<-same.Done()
+		if r := results(t, m, "drill")[d.slot]; r.OK || r.Holder != "a" || !strings.Contains(r.Text, "ended in the middle of it") {
+			t.Errorf("after the restart: %+v", r)
 		}
-		if s := again.runner.Status()[0]; s.LastFailure == nil || s.LastFailure.Slot != slot {
+		if s := again.runner.Status()[0]; s.LastFailure == nil || s.LastFailure.Slot != d.slot {
 			t.Errorf("the status does not show it: %+v", s)
 		}
 		// One that is stopped in an orderly way has its result at once.
-		slot, err = again.runner.Trigger(t.Context(), "drill", "", nil)
+		d, err = again.runner.Demand("drill", "", nil)
 		ok(t, err)
 		time.Sleep(time.Minute)
 		again.stop()
-		if r := results(t, m, "drill")[slot]; r.OK || !strings.Contains(r.Text, "a was stopped in the middle of it") {
+		if r := results(t, m, "drill")[d.slot]; r.OK || !strings.Contains(r.Text, "a was stopped in the middle of it") {
 			t.Errorf("%+v", r)
 		}
-		b.stop()
 	})
 }
 
@@ -347,20 +331,19 @@ func TestDemandOfOneSlot(t *testing.T) {
 		var runs atomic.Int64
 		slot := repository.SlotName(time.Now()) + "-demand-0a1b2c"
 		var all []*agent
+		var demands []*Demand
 		for _, name := range []string{"a", "b", "c"} {
 			a := startAgent(t, m, name, 0, Options{}, lasting(Spec{Name: "drill"}, time.Minute, &runs))
-			_, err := a.runner.Trigger(t.Context(), "drill", slot, json.RawMessage(`{}`))
+			d, err := a.runner.Demand("drill", slot, nil)
 			ok(t, err)
-			all = append(all, a)
+			all, demands = append(all, a), append(demands, d)
 		}
 		time.Sleep(10 * time.Minute)
 		if r := results(t, m, "drill")[slot]; !r.OK || runs.Load() != 1 {
 			t.Errorf("%d runs, %+v", runs.Load(), r)
 		}
-		for _, a := range all {
-			if run, there := find(t, a, slot); !there || !run.OK {
-				t.Errorf("%s: %+v", a.name, run)
-			}
+		for i, a := range all {
+			<-demands[i].Done()
 			a.stop()
 		}
 	})
@@ -395,10 +378,10 @@ func TestTimeout(t *testing.T) {
 		e := endless("full")
 		e.Timeout = time.Hour
 		a := startAgent(t, m, "a", 0, Options{}, e)
-		slot, err := a.runner.Trigger(t.Context(), "full", "", nil)
+		d, err := a.runner.Demand("full", "", nil)
 		ok(t, err)
 		time.Sleep(time.Hour + time.Minute)
-		if r := results(t, m, "full")[slot]; r.OK || !strings.Contains(r.Text, "it took longer than 1h0m0s (jobs.full.timeout)") {
+		if r := results(t, m, "full")[d.slot]; r.OK || !strings.Contains(r.Text, "it took longer than 1h0m0s (jobs.full.timeout)") {
 			t.Errorf("%+v", r)
 		}
 		a.stop()
@@ -412,56 +395,13 @@ func TestRunnerRefused(t *testing.T) {
 		o       Options
 		entries []Entry
 	}{
-		"a name of its own":   {Options{Exclusive: true}, nil},
-		"no conditional puts": {Options{Agent: "a"}, nil},
-		"@every":              {Options{Agent: "a", Exclusive: true}, []Entry{quick(Spec{Name: "full", Schedule: "@every 5m"}, &runs)}},
-		"is there twice":      {Options{Agent: "a", Exclusive: true}, []Entry{quick(daily, &runs), quick(daily, &runs)}},
-		"has nothing to do":   {Options{Agent: "a", Exclusive: true}, []Entry{{Spec: daily}}},
+		"a name of its own": {Options{}, nil},
+		"@every":            {Options{Agent: "a"}, []Entry{quick(Spec{Name: "full", Schedule: "@every 5m"}, &runs)}},
+		"is there twice":    {Options{Agent: "a"}, []Entry{quick(daily, &runs), quick(daily, &runs)}},
+		"has nothing to do": {Options{Agent: "a"}, []Entry{{Spec: daily}}},
 	} {
 		if _, err := NewRunner(repo, c.o, c.entries); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-}
-
-// Of agents that take the lease of a real S3 server at once exactly one has it.
-func TestLeaseOnS3(t *testing.T) {
-	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
-	open := func() *repository.Repository {
-		c, err := s3.ParseURL(server.URL("backups", "cluster"))
-		ok(t, err)
-		c.Credentials = server.Credentials()
-		c.Retry.For = time.Minute
-		s, err := s3.Open(t.Context(), c)
-		ok(t, err)
-		t.Cleanup(func() { _ = s.Close() })
-		repo, err := repository.Init(t.Context(), s, time.Now())
-		ok(t, err)
-		return repo
-	}
-	for round := range 10 {
-		var got atomic.Int64
-		var wg sync.WaitGroup
-		start := make(chan struct{})
-		var all []*lease
-		for i := range 5 {
-			all = append(all, newLease(open(), fmt.Sprint("a", i), nil, slog.New(slog.DiscardHandler), func() { got.Add(1) }))
-		}
-		for _, l := range all {
-			l.newest, l.looked = repository.Lease{Number: uint64(round)}, true
-			wg.Go(func() {
-				<-start
-				if _, err := l.take(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		close(start)
-		wg.Wait()
-		if got.Load() != 1 {
-			t.Fatalf("round %d: %d took the lease", round, got.Load())
-		}
-	}
-	_, err := open().ReadLease(t.Context(), 11)
-	require.ErrorIs(t, err, sinks.ErrNotFound)
 }

@@ -6,7 +6,7 @@ import "syscall"
 
 // limitMemory does nothing here: elsewhere than on Linux only Go's own collector
 // keeps to the limit.
-func limitMemory(int64) error { return nil }
+func limitMemory(int, int64) error { return nil }
 
-// withParent has nothing to add here: the child sees the end of its standard input.
+// withParent has nothing to add here.
 func withParent() *syscall.SysProcAttr { return nil }

@@ -16,8 +16,8 @@
 //     is due, which is then done instead.
 //  6. An attempt is recorded before it begins, and there are three at most: a job
 //     that kills its process does not go round.
-//  7. A run that was asked for is done by the agent that was asked, lease or not, and
-//     has one attempt. When its process is killed, the agent's next one says so.
+//  7. A run that the agent itself asks for ([Runner.Demand]) is done by that agent, lease
+//     or not, and has one attempt.
 //  8. That two agents have one name is found out: [Runner.DuplicateName].
 //
 // What a job owes: it ends soon after its context does, and what it writes under
@@ -33,16 +33,13 @@ package job
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 )
 
@@ -51,20 +48,18 @@ const (
 	Grace = 5 * time.Second
 	// MaxAttempts is after how many a failure is the slot's result.
 	MaxAttempts = 3
-	// triggeredWaiting is how many runs of one job may wait to be begun.
-	triggeredWaiting = 8
+	// demandsWaiting is how many demands of one job may wait to be begun.
+	demandsWaiting = 8
 	// clockEvery is how often the wall clock is looked at: timers stand still while a
 	// host is suspended, and know nothing of a clock that was set.
 	clockEvery = 30 * time.Second
 	// firstRetry and lastRetry are between tries while the repository is away.
 	firstRetry, lastRetry = 5 * time.Second, time.Minute
-	// triggeredTries is how often a run that was asked for is tried to be begun, for
-	// about ten minutes: slots of the schedule wait behind it.
-	triggeredTries = 14
+	// demandTries is how often the runner tries to begin a demand, for about ten
+	// minutes: slots of the schedule wait behind it.
+	demandTries = 14
 	// afterFailure is the time to the next attempt, times the one that failed.
 	afterFailure = time.Minute
-	// triggeredBack is how old a run may be that was asked of the process before.
-	triggeredBack = 48 * time.Hour
 )
 
 // Entry is a job as it is to be run here.
@@ -87,15 +82,15 @@ type Entry struct {
 type Options struct {
 	// Agent is the agent's name: the same after a restart, and no other agent's.
 	Agent string
-	// Exclusive says that of two writers racing for one name exactly one wins
-	// (sinks.Abilities). Without it only Writer does jobs.
-	Exclusive bool
-	// Writer is the one agent that does all jobs, without a lease; empty: the one
-	// that holds the lease.
-	Writer string
+	// Alone promises that no other agent uses the repository: the jobs need no lease.
+	// Without it, of two writers racing for one name the repository must let exactly
+	// one win (sinks.Abilities).
+	Alone bool
 	// Prefer says that this agent should have the lease rather than another one:
 	// where it is false, it leaves a free one to others for a while. nil: always.
 	Prefer func() bool
+	// About describes the agent in the heartbeats of its lease; may be nil.
+	About  func() *repository.Agent
 	Logger *slog.Logger // nil: nothing is logged
 }
 
@@ -104,15 +99,13 @@ type Runner struct {
 	Options
 	*history
 	repo    *repository.Repository
-	lease   *lease // nil: there is a Writer
+	lease   *lease // nil: none is needed
 	process string
 	now     func() time.Time // the wall clock
 	loops   []*loop
 }
 
-// NewRunner makes a Runner for entries. It asks nothing yet. Without exclusive
-// creates, and without a writer's name, it refuses: two agents would do the same
-// work.
+// NewRunner makes a Runner for entries. It asks nothing yet.
 func NewRunner(repo *repository.Repository, o Options, entries []Entry) (*Runner, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -122,9 +115,6 @@ func NewRunner(repo *repository.Repository, o Options, entries []Entry) (*Runner
 	var errs []error
 	if o.Agent == "" {
 		errs = append(errs, errors.New("an agent needs a name of its own to share jobs: set the key name"))
-	}
-	if !o.Exclusive && o.Writer == "" {
-		errs = append(errs, fmt.Errorf("%s has no conditional puts, so agents cannot agree on who does a job: name the one that does with the key repository.writer", repo))
 	}
 	leased := false
 	for _, e := range entries {
@@ -140,12 +130,13 @@ func NewRunner(repo *repository.Repository, o Options, entries []Entry) (*Runner
 		leased = leased || e.Off == "" && !e.Here
 		r.loops = append(r.loops, &loop{Runner: r, Entry: e, times: times, log: o.Logger.With("job", e.Name), poke: make(chan struct{}, 1)})
 	}
-	if o.Writer == "" && leased {
+	if !o.Alone && leased {
 		r.lease = newLease(repo, o.Agent, o.Prefer, o.Logger, func() {
 			for _, l := range r.loops {
 				l.wake()
 			}
 		})
+		r.lease.about = o.About
 		r.process = r.lease.process
 	}
 	return r, errors.Join(errs...)
@@ -156,13 +147,6 @@ func (r *Runner) loop(job string) *loop {
 		return r.loops[i]
 	}
 	return nil
-}
-
-func (r *Runner) names() (all []string) {
-	for _, l := range r.loops {
-		all = append(all, l.Name)
-	}
-	return all
 }
 
 // Run runs the jobs until ctx ends. What is under way then is stopped, recorded
@@ -177,7 +161,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	for _, l := range r.loops {
 		running.Go(func() { l.run(ctx) })
 	}
-	running.Go(func() { r.concludeTriggered(ctx) })
 	if err := r.History(ctx); err != nil && ctx.Err() == nil {
 		r.Logger.Warn("results of jobs cannot be read", "error", err)
 	}
@@ -191,35 +174,10 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// concludeTriggered writes the results of runs that were asked of the process of this
-// agent before this one, and did not end: whoever asked wants to know.
-func (r *Runner) concludeTriggered(ctx context.Context) {
-	for _, l := range r.loops {
-		for err := l.concludeTriggered(ctx); err != nil && ctx.Err() == nil; err = l.concludeTriggered(ctx) {
-			l.log.Warn("it cannot be found out which runs that were asked for have no result; it is tried again", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(clockEvery):
-			}
-		}
-	}
-}
-
-// Waiting says why this agent does no jobs; empty where it may.
-func (r *Runner) Waiting() string {
-	switch {
-	case r.Writer == "" || r.Writer == r.Agent:
-		return ""
-	case r.Exclusive:
-		return fmt.Sprintf("the configuration names %s as the one agent that does jobs (repository.writer)", r.Writer)
-	}
-	return fmt.Sprintf("%s has no conditional puts: only %s does jobs (repository.writer)", r.repo, r.Writer)
-}
-
 // Runs reports whether this agent runs the slots of a job now.
 func (r *Runner) Runs(job string) bool {
 	l := r.loop(job)
-	return l != nil && l.Off == "" && r.Waiting() == "" && (l.Here || r.lease == nil || r.lease.holds() != 0)
+	return l != nil && l.Off == "" && (l.Here || r.lease == nil || r.lease.holds() != 0)
 }
 
 // DuplicateName says that another agent runs under this one's name, as far as it held
@@ -231,6 +189,16 @@ func (r *Runner) DuplicateName() bool {
 	r.lease.mu.Lock()
 	defer r.lease.mu.Unlock()
 	return !r.lease.duplicateName.IsZero() && time.Since(r.lease.duplicateName) < 24*time.Hour
+}
+
+// Holder is the newest heartbeat of the lease of the jobs; zero if none is known.
+func (r *Runner) Holder() repository.Lease {
+	if r.lease == nil {
+		return repository.Lease{}
+	}
+	r.lease.mu.Lock()
+	defer r.lease.mu.Unlock()
+	return r.lease.current
 }
 
 // StrayLease is the name of an object that is no heartbeat of the lease and was passed
@@ -247,62 +215,41 @@ func (r *Runner) StrayLease() string {
 	return r.lease.stray
 }
 
-// Trigger asks for a run as soon as no other of that job is under way here, and
-// returns its slot, which is a new one where none is given. Arg is given to it as it
-// is; nil for none. A demand lives in this process only, and has one attempt.
-func (r *Runner) Trigger(ctx context.Context, job, slot string, arg json.RawMessage) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	if arg != nil && !json.Valid(arg) {
-		return "", fmt.Errorf("job %s: the argument is not JSON", job)
-	}
-	if why := r.Waiting(); why != "" {
-		return "", fmt.Errorf("job %s cannot be run here: %s", job, why)
-	}
-	l := r.loop(job)
-	if l == nil {
-		return "", fmt.Errorf("there is no job %q: there are %s", job, strings.Join(r.names(), ", "))
-	}
+// Demand is a run that the agent itself asked for. It lives in this process only, and
+// has one attempt.
+type Demand struct {
+	slot string
+	arg  any
+	done chan struct{}
+	err  error
+}
+
+// Done is closed when the run has ended, or the runner has given it up.
+func (d *Demand) Done() <-chan struct{} { return d.done }
+
+// Err returns why the run failed; nil after a success. Call it after Done.
+func (d *Demand) Err() error { return d.err }
+
+// Demand asks for a run of a job of this Runner as soon as no other run of it is under
+// way here. Of agents that demand one slot, one does it; an empty slot is a new one. The
+// run gets arg as it is.
+func (r *Runner) Demand(job, slot string, arg any) (*Demand, error) {
 	if slot == "" {
 		slot = repository.NewDemandSlot(r.now())
 	}
-	if err := l.trigger(slot, arg); err != nil {
-		return "", err
+	l := r.loop(job)
+	d := &Demand{slot: slot, arg: arg, done: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.Off != "":
+		return nil, fmt.Errorf("job %s does not run here: %s", job, l.Off)
+	case len(l.demands) >= demandsWaiting:
+		return nil, fmt.Errorf("job %s: %d runs are waiting already: wait for them", job, len(l.demands))
 	}
-	return slot, nil
-}
-
-// Find says how a run stands or ended: under way here, waiting here (without a
-// start), from the repository, or, where it was asked of another agent and has no
-// result, that; false where nothing is known of it.
-func (r *Runner) Find(ctx context.Context, job, slot string) (Run, bool, error) {
-	if err := repository.ValidJob(job); err != nil {
-		return Run{}, false, err
-	}
-	_, triggered, err := repository.ParseSlot(slot)
-	if err != nil {
-		return Run{}, false, err
-	}
-	if l := r.loop(job); l != nil {
-		if run, ok := l.find(slot); ok {
-			return run, true, nil
-		}
-	}
-	for _, run := range []*Run{r.Known()[job].LastSuccess, r.Known()[job].LastFailure} {
-		if run != nil && run.Slot == slot {
-			return *run, true, nil
-		}
-	}
-	run, there, err := r.history.Find(ctx, job, slot)
-	if there || err != nil || !triggered {
-		return run, there, err
-	}
-	claim, err := r.repo.ReadClaim(ctx, job, slot, 1)
-	if errors.Is(err, sinks.ErrNotFound) {
-		return Run{}, false, nil
-	}
-	return Run{Slot: slot, Agent: claim.Holder, Attempt: 1, Started: claim.Created, Phase: "under way, or ended without a result"}, err == nil, err
+	l.demands = append(l.demands, d)
+	l.wake()
+	return d, nil
 }
 
 // Status is the jobs as they stand, in the order of the entries. It asks nobody.
@@ -325,10 +272,10 @@ type loop struct {
 	log   *slog.Logger
 	poke  chan struct{} // something changed: of 1, so that it never blocks
 
-	mu        sync.Mutex
-	triggered []triggered
-	task      *Task
-	waiting   string
+	mu      sync.Mutex
+	demands []*Demand
+	task    *Task
+	waiting string
 
 	// Of the goroutine alone.
 	settled time.Time // the newest slot that needs nothing more
@@ -343,12 +290,6 @@ type loop struct {
 type attempt struct {
 	slot   string
 	number int
-}
-
-// triggered is a run that was asked for.
-type triggered struct {
-	slot string
-	arg  json.RawMessage
 }
 
 // slotState is what came of trying a slot.
@@ -376,39 +317,11 @@ func (l *loop) wake() {
 	}
 }
 
-func (l *loop) trigger(slot string, arg json.RawMessage) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.Off != "":
-		return fmt.Errorf("job %s does not run here: %s", l.Name, l.Off)
-	case len(l.triggered) >= triggeredWaiting:
-		return fmt.Errorf("job %s: %d runs are waiting already: wait for them", l.Name, len(l.triggered))
-	}
-	l.triggered = append(l.triggered, triggered{slot, slices.Clone(arg)})
-	l.wake()
-	return nil
-}
-
-// find is a run that is under way or waits.
-func (l *loop) find(slot string) (Run, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.task != nil && l.task.Slot == slot {
-		return *l.task.Run(), true
-	}
-	if slices.ContainsFunc(l.triggered, func(d triggered) bool { return d.slot == slot }) {
-		return Run{Slot: slot, Agent: l.Agent, Phase: "waiting"}, true
-	}
-	return Run{}, false
-}
-
 func (l *loop) status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	job := Status{Name: l.Name, Schedule: l.Schedule, Off: l.Off, Waiting: l.waiting}
 	if job.Off == "" {
-		job.Off = l.Waiting()
 		job.Next = l.times.Next(l.Runner.now())
 	}
 	if l.task != nil {
@@ -432,14 +345,14 @@ func (l *loop) run(ctx context.Context) {
 
 // step does what is due, and says how long nothing will be.
 func (l *loop) step(ctx context.Context) time.Duration {
-	if l.Off != "" || l.Waiting() != "" {
+	if l.Off != "" {
 		return clockEvery
 	}
 	l.mu.Lock()
-	waiting := l.triggered
+	demands := l.demands
 	l.mu.Unlock()
-	if len(waiting) > 0 {
-		return l.try(ctx, waiting[0].slot, waiting[0].arg)
+	if len(demands) > 0 {
+		return l.try(ctx, demands[0].slot, demands[0])
 	}
 	now := l.Runner.now()
 	due, next := l.now.around(now, l.times)
@@ -459,8 +372,8 @@ func (l *loop) step(ctx context.Context) time.Duration {
 	return l.try(ctx, repository.SlotName(due), nil)
 }
 
-// try goes for a slot once.
-func (l *loop) try(ctx context.Context, slot string, arg json.RawMessage) time.Duration {
+// try goes for a slot once: of the schedule, or of a demand.
+func (l *loop) try(ctx context.Context, slot string, d *Demand) time.Duration {
 	if l.tried.slot != slot {
 		if l.tried.failures > 0 {
 			l.log.Warn("a slot was passed over while the repository was away", "slot", l.tried.slot, "next", slot)
@@ -470,15 +383,13 @@ func (l *loop) try(ctx context.Context, slot string, arg json.RawMessage) time.D
 	if wait := time.Until(l.tried.from); wait > 0 {
 		return min(wait, clockEvery)
 	}
-	_, demanded, _ := repository.ParseSlot(slot)
-	task, why, err := l.begin(ctx, slot, demanded)
+	task, why, err := l.begin(ctx, slot, d)
 	switch {
 	case task != nil:
-		task.Arg = arg
 		l.work(ctx, task)
 		return 0
 	case err == nil && why == done:
-		l.settle(slot)
+		l.settle(slot, d, nil)
 		return 0
 	case err == nil:
 		l.tried.failures = 0
@@ -488,9 +399,9 @@ func (l *loop) try(ctx context.Context, slot string, arg json.RawMessage) time.D
 	if l.tried.failures++; l.tried.failures == 1 && ctx.Err() == nil {
 		l.log.Warn("a slot cannot be begun; it is tried again", "slot", slot, "error", err)
 	}
-	if demanded && l.tried.failures >= triggeredTries {
-		l.log.Error("a run that was asked for is given up: it cannot be begun", "slot", slot, "error", err)
-		l.settle(slot)
+	if d != nil && l.tried.failures >= demandTries {
+		l.log.Error("a demand is given up: it cannot be begun", "slot", slot, "error", err)
+		l.settle(slot, d, fmt.Errorf("given up: it cannot be begun: %w", err))
 		return 0
 	}
 	l.wait("the slot cannot be begun: " + err.Error())
@@ -505,15 +416,17 @@ func (l *loop) wait(why string) {
 	l.waiting = why
 }
 
-// settle says that a slot needs nothing more here.
-func (l *loop) settle(slot string) {
-	at, demanded, err := repository.ParseSlot(slot)
+// settle says that a slot needs nothing more here; err is why a demand's run failed.
+func (l *loop) settle(slot string, d *Demand, err error) {
 	l.tried = slotState{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = ""
-	if err == nil && !demanded {
-		l.settled = at
+	if d == nil {
+		l.settled, _, _ = repository.ParseSlot(slot) // the schedule gave it
+		return
 	}
-	l.triggered = slices.DeleteFunc(l.triggered, func(d triggered) bool { return d.slot == slot })
+	l.demands = slices.DeleteFunc(l.demands, func(o *Demand) bool { return o == d })
+	d.err = err
+	close(d.done)
 }

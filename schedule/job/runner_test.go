@@ -187,14 +187,13 @@ func TestPromise5RepositoryAway(t *testing.T) {
 	})
 }
 
-// A run on demand has its argument, waits for the one under way, and ends with its
-// first failure.
+// A demand has its argument, waits for the run under way, and ends with its first failure.
 func TestDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := newRepo(t)
-		var args []string
+		var args []any
 		entry := Entry{Spec: Spec{Name: "replay"}, Do: func(_ context.Context, task *Task) (Result, error) {
-			args = append(args, string(task.Arg))
+			args = append(args, task.Arg)
 			time.Sleep(time.Minute)
 			if len(args) == 2 {
 				return Result{Bytes: 3}, errors.New("went wrong")
@@ -202,56 +201,52 @@ func TestDemand(t *testing.T) {
 			return Result{Text: "done", Detail: json.RawMessage(`{"a":1}`)}, nil
 		}}
 		a := startAgent(t, m, "a", 0, Options{}, entry, Entry{Spec: Spec{Name: "drill"}, Off: "no identity"})
-		first, err := a.runner.Trigger(t.Context(), "replay", "", json.RawMessage(`{"backup":"x"}`))
+		first, err := a.runner.Demand("replay", "", "x")
 		ok(t, err)
 		time.Sleep(time.Second)
-		second, err := a.runner.Trigger(t.Context(), "replay", "", nil)
+		second, err := a.runner.Demand("replay", "", nil)
 		ok(t, err)
-		if run, there, err := a.runner.Find(t.Context(), "replay", second); err != nil || !there || run.Phase != "waiting" {
-			t.Errorf("%+v, %v, %v", run, there, err)
-		}
-		time.Sleep(3 * time.Minute)
-		synctest.Wait()
-		if !slices.Equal(args, []string{`{"backup":"x"}`, ""}) {
+		<-first.Done()
+		ok(t, first.Err())
+		<-second.Done()
+		require.ErrorContains(t, second.Err(), "went wrong")
+		if !slices.Equal(args, []any{"x", nil}) {
 			t.Errorf("arguments: %q", args)
 		}
-		for slot, want := range map[string]bool{first: true, second: false} {
-			if run, there, err := a.runner.Find(t.Context(), "replay", slot); err != nil || !there || run.OK != want {
-				t.Errorf("%+v, %v, %v", run, there, err)
+		for slot, want := range map[string]bool{first.slot: true, second.slot: false} {
+			if r, there := results(t, m, "replay")[slot]; !there || r.OK != want {
+				t.Errorf("%+v, %v", r, there)
 			}
 		}
 		if h := a.runner.Known()["replay"]; string(h.Detail) != `{"a":1}` || h.LastFailure == nil || h.LastFailure.Bytes != 3 {
 			t.Errorf("%+v", h)
 		}
-		for job, why := range map[string]string{"drill": "no identity", "x": "there are replay, drill"} {
-			_, err = a.runner.Trigger(t.Context(), job, "", nil)
-			require.ErrorContains(t, err, why, job)
+		_, err = a.runner.Demand("drill", "", nil)
+		require.ErrorContains(t, err, "no identity")
+		for range demandsWaiting {
+			_, err = a.runner.Demand("replay", "", nil)
+			ok(t, err)
 		}
-		_, err = a.runner.Trigger(t.Context(), "replay", "", json.RawMessage(`{`))
-		require.Error(t, err, "an argument that is not JSON was taken")
+		_, err = a.runner.Demand("replay", "", nil)
+		require.ErrorContains(t, err, "waiting already")
 		a.stop()
 	})
 }
 
-// Without conditional puts only the named writer works; the other says why not.
-func TestNamedWriter(t *testing.T) {
+// An agent that is alone runs its jobs without a lease.
+func TestAlone_NoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := newRepo(t)
 		var runs atomic.Int64
-		a := startAgent(t, m, "a", 0, Options{Writer: "b"}, quick(daily, &runs))
-		b := startAgent(t, m, "b", 0, Options{Writer: "b"}, quick(daily, &runs))
+		a := startAgent(t, m, "a", 0, Options{Alone: true}, quick(daily, &runs))
 		at(t, "2000-01-01T02:00:00Z")
-		if r := results(t, m, "full")[slot]; r.Holder != "b" || runs.Load() != 2 {
+		if r := results(t, m, "full")[slot]; r.Holder != "a" || runs.Load() != 2 {
 			t.Errorf("%+v, %d runs", r, runs.Load())
 		}
-		ok(t, a.runner.History(t.Context()))
-		if s := a.runner.Status()[0]; !strings.Contains(s.Off, "b as the one agent") || s.LastSuccess == nil {
-			t.Errorf("%+v", s)
+		if leases := names(t, m, "runner/"); len(leases) > 0 {
+			t.Errorf("leases: %v", leases)
 		}
-		_, err := a.runner.Trigger(t.Context(), "full", "", nil)
-		require.Error(t, err, "a demand was taken")
 		a.stop()
-		b.stop()
 	})
 }
 

@@ -60,30 +60,6 @@ func TestForeignLease(t *testing.T) {
 	})
 }
 
-// Nor do those far ahead, where the numbers would end.
-func TestForeignLeaseAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, foreign := newRepo(t)
-		s := trusting(t, m)
-		for _, number := range []uint64{1 << 40, 1<<40 + 1, math.MaxUint64 - 1, math.MaxUint64} {
-			ok(t, foreign.WriteLease(t.Context(), repository.Lease{Number: number, Epoch: number, Holder: "x", Process: "x"}))
-		}
-		a := startAgent(t, s, "a", 0, Options{}, endless("full"))
-		time.Sleep(3 * lostAfter)
-		if got := holder(t, a); got != "a" {
-			t.Errorf("%q holds the lease", got)
-		}
-		b := startAgent(t, s, "b", 0, Options{}, endless("full"))
-		time.Sleep(Heartbeat)
-		a.kill()
-		time.Sleep(3 * lostAfter)
-		if got := holder(t, b); got != "b" {
-			t.Errorf("after a kill %q holds the lease", got)
-		}
-		b.stop()
-	})
-}
-
 // What somebody plants under the names of heartbeats, where the next one would be or far
 // ahead, stops no job, and is reported. The agent takes the number after it.
 func TestPlantedHeartbeats(t *testing.T) {
@@ -177,25 +153,6 @@ func TestPlantedHeartbeatsOfHolder(t *testing.T) {
 		a.stop()
 		b.stop()
 	})
-}
-
-// A result that nobody who is trusted wrote keeps no job from being done.
-func TestForeignResult(t *testing.T) {
-	m, foreign := newRepo(t)
-	ok(t, foreign.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot, OK: true}))
-	ok(t, foreign.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 1, Holder: "x"}))
-	own, err := repository.Open(t.Context(), trusting(t, m))
-	ok(t, err)
-	r, err := NewRunner(own, Options{Exclusive: true, Agent: "a"}, []Entry{endless("full")})
-	ok(t, err)
-	l := r.loops[0]
-	ok(t, l.History(t.Context()))
-	if l.isDealt("full", slot) {
-		t.Error("the slot is taken for done")
-	}
-	if number, why, err := l.claim(t.Context(), slot, false, 1); number != 2 || err != nil {
-		t.Errorf("attempt %d, %q, %v", number, why, err)
-	}
 }
 
 // Results and claims that somebody else wrote beforehand keep no slot from being done

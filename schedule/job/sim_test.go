@@ -46,7 +46,7 @@ func startAgent(t *testing.T, s sinks.Sink, name string, skew time.Duration, o O
 	a := &agent{name: name, host: &host{Sink: s}, ended: make(chan struct{})}
 	repo, err := repository.Open(context.Background(), a.host)
 	require.NoError(t, err)
-	o.Exclusive, o.Agent = true, name
+	o.Agent = name
 	a.runner, err = NewRunner(repo, o, entries)
 	require.NoError(t, err)
 	a.skew.Store(int64(skew))
@@ -138,9 +138,9 @@ func simulate(t *testing.T, seed uint64, long time.Duration) {
 	specs := []Spec{
 		{Name: "full", Schedule: "0 1 * * *", Zone: berlin, Jitter: time.Hour},
 		{Name: "merge", Schedule: "0 */2 * * *"},
-		{Name: "synthetic", Schedule: "0 */6 * * *", Zone: berlin, Jitter: 10 * time.Minute},
+		{Name: "drill", Schedule: "0 */6 * * *", Zone: berlin, Jitter: 10 * time.Minute},
 	}
-	length := map[string]time.Duration{"full": 8 * time.Minute, "merge": 3 * time.Second, "synthetic": 40 * time.Minute}
+	length := map[string]time.Duration{"full": 8 * time.Minute, "merge": 3 * time.Second, "drill": 40 * time.Minute}
 	done := &effects{first: map[string]string{}, runs: map[string]int{}}
 	var late, failures, stalls, takeovers int
 	var mu sync.Mutex

@@ -4,7 +4,7 @@ import "time"
 
 // Status is a job as it stands; its JSON form is part of the agent's status.
 type Status struct {
-	Name     string `json:"name"`     // full, synthetic, checksum, structure, replay, drill, prune, merge, divergence
+	Name     string `json:"name"`     // full, checksum, structure, replay, drill, prune, merge, divergence
 	Schedule string `json:"schedule"` // as configured; empty for one that runs on demand only
 	// Off says why the job does not run here, in words; empty where it may.
 	Off  string    `json:"off,omitempty"`

@@ -20,14 +20,14 @@ type Task struct {
 	Slot     string
 	SlotTime time.Time // UTC
 	Attempt  int       // from 1
-	// Arg is what an on-demand run was asked with; nil where nothing.
-	Arg json.RawMessage
+	// Arg is the demand's; nil for a slot of the schedule.
+	Arg any
 
-	agent    string
-	demanded bool // it was asked for, and is no slot of the schedule
-	started  time.Time
-	ctx      context.Context
-	end      context.CancelFunc
+	agent   string
+	demand  *Demand // nil for a slot of the schedule
+	started time.Time
+	ctx     context.Context
+	end     context.CancelFunc
 
 	mu          sync.Mutex
 	phase       string
@@ -60,11 +60,10 @@ func (t *Task) Run() *Run {
 
 // Result is what a run has to say at its end.
 type Result struct {
-	Text    string          `json:"text,omitempty"`    // what was done, in a sentence
-	Backup  string          `json:"backup,omitempty"`  // the ID of the full snapshot that was made
-	Bytes   int64           `json:"bytes,omitempty"`   // stored or read
-	Verdict uint64          `json:"verdict,omitempty"` // the verdict's sequence; 0 without one
-	Detail  json.RawMessage `json:"detail,omitempty"`  // in a form of the job's own
+	Text   string          `json:"text,omitempty"`   // what was done, in a sentence
+	Backup string          `json:"backup,omitempty"` // the ID of the full snapshot that was made
+	Bytes  int64           `json:"bytes,omitempty"`  // stored or read
+	Detail json.RawMessage `json:"detail,omitempty"` // in a form of the job's own
 }
 
 // finalError is an error that another attempt would find as well.
@@ -83,9 +82,9 @@ func IsFinal(err error) bool {
 }
 
 // attempts is how many a slot may have.
-func attempts(demanded bool) int {
-	if demanded {
-		return 1 // whoever asked sees why it failed, and asks again
+func attempts(d *Demand) int {
+	if d != nil {
+		return 1 // its cause goes on, and demands again
 	}
 	return MaxAttempts
 }
@@ -95,19 +94,19 @@ const done = "done"
 
 // begin records an attempt at a slot, which is then under way. Without a task and
 // an error it says why: done, or who is at it.
-func (l *loop) begin(ctx context.Context, slot string, demanded bool) (_ *Task, why string, err error) {
+func (l *loop) begin(ctx context.Context, slot string, d *Demand) (_ *Task, why string, err error) {
 	at, _, err := repository.ParseSlot(slot)
 	if err != nil {
 		return nil, "", err
 	}
 	work, end, epoch := ctx, context.CancelFunc(func() {}), uint64(0)
-	if !demanded && !l.Here && l.lease != nil {
+	if d == nil && !l.Here && l.lease != nil {
 		if work, end, epoch = l.lease.bind(ctx); epoch == 0 {
 			end()
 			return nil, "the lease was lost", nil
 		}
 	}
-	number, why, err := l.claim(ctx, slot, demanded, epoch)
+	number, why, err := l.claim(ctx, slot, d, epoch)
 	if why != "" || err != nil {
 		end()
 		return nil, why, err
@@ -119,11 +118,15 @@ func (l *loop) begin(ctx context.Context, slot string, demanded bool) (_ *Task, 
 		work, stop = context.WithTimeoutCause(work, l.Timeout, fmt.Errorf("it took longer than %s (jobs.%s.timeout)", l.Timeout, l.Name))
 		end = func() { stop(); outer() }
 	}
-	return &Task{Job: l.Name, Slot: slot, SlotTime: at, Attempt: number, agent: l.Agent, demanded: demanded, started: time.Now(), ctx: work, end: end}, "", nil
+	task := &Task{Job: l.Name, Slot: slot, SlotTime: at, Attempt: number, agent: l.Agent, demand: d, started: time.Now(), ctx: work, end: end}
+	if d != nil {
+		task.Arg = d.arg
+	}
+	return task, "", nil
 }
 
 // claim records an attempt, if the slot is to be had.
-func (l *loop) claim(ctx context.Context, slot string, demanded bool, epoch uint64) (number int, why string, err error) {
+func (l *loop) claim(ctx context.Context, slot string, d *Demand, epoch uint64) (number int, why string, err error) {
 	state, err := l.repo.ReadSlot(ctx, l.Name, slot)
 	if err != nil {
 		return 0, "", err
@@ -148,7 +151,7 @@ func (l *loop) claim(ctx context.Context, slot string, demanded bool, epoch uint
 			return state.Attempt, "", nil // written by a put whose answer was lost
 		case !l.hasEnded(at, claim, epoch):
 			return 0, fmt.Sprintf("%s is at it (attempt %d)", claim.Holder, state.Attempt), nil
-		case state.Attempt >= attempts(demanded):
+		case state.Attempt >= attempts(d):
 			return 0, done, l.conclude(ctx, slot, state.Attempt, claim.Holder)
 		}
 	}
@@ -184,42 +187,6 @@ func (l *loop) conclude(ctx context.Context, slot string, number int, holder str
 	return l.store(ctx, result)
 }
 
-// concludeTriggered writes the results of runs that were asked of a process of this
-// agent before this one.
-func (l *loop) concludeTriggered(ctx context.Context) error {
-	if l.Waiting() != "" {
-		return nil
-	}
-	prefix := "claims/" + l.Name + "/"
-	for obj, err := range l.repo.Sink().List(ctx, prefix, prefix+repository.SlotName(l.Runner.now().Add(-triggeredBack))) {
-		if err != nil {
-			return fmt.Errorf("list the claims of job %s in %s: %w", l.Name, l.repo, err)
-		}
-		slot, _, _ := strings.Cut(strings.TrimPrefix(obj.Name, prefix), "/")
-		if _, demanded, err := repository.ParseSlot(slot); err != nil || !demanded || l.isDealt(l.Name, slot) {
-			continue
-		}
-		state, err := l.repo.ReadSlot(ctx, l.Name, slot)
-		if err != nil {
-			return err
-		}
-		if state.Done || state.Attempt == 0 {
-			continue
-		}
-		claim, err := l.repo.ReadClaim(ctx, l.Name, slot, state.Attempt)
-		if err != nil && !errors.Is(err, repository.ErrAltered) && !errors.Is(err, sinks.ErrNotFound) {
-			return err
-		}
-		if claim.Holder != l.Agent || claim.Process == l.process {
-			continue
-		}
-		if err := l.conclude(ctx, slot, state.Attempt, claim.Holder); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // work runs a task to its end, whichever it is.
 func (l *loop) work(ctx context.Context, task *Task) {
 	defer task.end()
@@ -251,18 +218,15 @@ func (l *loop) work(ctx context.Context, task *Task) {
 func (l *loop) finish(ctx context.Context, task *Task, r Result, err error) error {
 	result := repository.JobResult{
 		Job: task.Job, Slot: task.Slot, Attempt: task.Attempt, Holder: l.Agent,
-		Started: task.started.UTC(), OK: err == nil, Text: r.Text, Backup: r.Backup, Bytes: r.Bytes, Verdict: r.Verdict, Detail: r.Detail,
+		Started: task.started.UTC(), OK: err == nil, Text: r.Text, Backup: r.Backup, Bytes: r.Bytes, Detail: r.Detail,
 	}
-	last := err == nil || IsFinal(err) || task.Attempt >= attempts(task.demanded)
+	last := err == nil || IsFinal(err) || task.Attempt >= attempts(task.demand)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		// Nobody's fault: another attempt follows, whichever this was. But nobody knows
-		// any more what a run was asked with.
-		result.Text, last = fmt.Sprintf("%s was stopped in the middle of it", l.Agent), task.demanded
-		if task.demanded {
-			result.Text += ": ask for it again"
-		}
+		// Nobody's fault: another attempt follows, whichever this was. But a demand ends
+		// with its process.
+		result.Text, last = fmt.Sprintf("%s was stopped in the middle of it", l.Agent), task.demand != nil
 	default:
 		result.Text = err.Error()
 	}
@@ -281,11 +245,11 @@ func (l *loop) finish(ctx context.Context, task *Task, r Result, err error) erro
 	})
 	l.tried = slotState{slot: task.Slot}
 	switch {
+	case task.demand != nil: // it has its one attempt behind it
+		l.settle(task.Slot, task.demand, cmp.Or(err, written))
 	case written == nil && last:
-		l.settle(task.Slot)
+		l.settle(task.Slot, nil, nil)
 		l.skip(ctx, task)
-	case written != nil && task.demanded: // it has its one attempt behind it
-		l.settle(task.Slot)
 	case err != nil && ctx.Err() == nil:
 		l.tried.from = time.Now().Add(time.Duration(task.Attempt) * afterFailure)
 		if l.lease != nil && !l.Here {
@@ -299,7 +263,7 @@ func (l *loop) finish(ctx context.Context, task *Task, r Result, err error) erro
 // skip writes the result of a slot that came due during the run of the one before.
 func (l *loop) skip(ctx context.Context, task *Task) {
 	due := l.times.Previous(l.Runner.now())
-	if task.demanded || !due.After(task.SlotTime) || ctx.Err() != nil {
+	if !due.After(task.SlotTime) || ctx.Err() != nil {
 		return
 	}
 	now := time.Now().UTC()
@@ -311,7 +275,7 @@ func (l *loop) skip(ctx context.Context, task *Task) {
 		})
 	})
 	l.log.Warn("a slot is skipped: the run before it lasted too long", "slot", slot, "before", task.Slot, "error", err)
-	l.settle(slot)
+	l.settle(slot, nil, nil)
 }
 
 // store writes the result of a slot. Another's that is there is ErrLost. A foreign one

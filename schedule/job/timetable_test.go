@@ -37,7 +37,7 @@ func slotsOf(table *Timetable, from, to time.Time) (all []time.Time) {
 }
 
 // A wall time that does not exist runs at the first one after it, and one that
-// exists twice runs once.
+// exists twice runs once: what TestTimetableAgainstModel, of daily slots, does not have.
 func TestDaylightSaving(t *testing.T) {
 	for _, tt := range []struct {
 		what, zone, schedule string
@@ -45,30 +45,12 @@ func TestDaylightSaving(t *testing.T) {
 		hours                int
 		want                 []string // UTC
 	}{
-		{"Berlin forward: 02:30 is 03:00", "Europe/Berlin", "30 2 * * *", "2026-03-28T00:00:00Z", 72,
-			[]string{"2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"}},
 		{"Berlin forward: every 20 minutes, 02:xx fall together", "Europe/Berlin", "*/20 * * * *", "2026-03-29T00:30:00Z", 1,
 			[]string{"2026-03-29T00:40:00Z", "2026-03-29T01:00:00Z", "2026-03-29T01:20:00Z"}},
-		{"Berlin back: 02:30 is the first", "Europe/Berlin", "30 2 * * *", "2026-10-24T12:00:00Z", 48,
-			[]string{"2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"}},
 		{"Berlin back: hourly has one 02:00", "Europe/Berlin", "0 * * * *", "2026-10-24T22:30:00Z", 4,
 			[]string{"2026-10-24T23:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z"}},
-		{"New York forward", "America/New_York", "15 2 * * *", "2026-03-07T12:00:00Z", 48,
-			[]string{"2026-03-08T07:00:00Z", "2026-03-09T06:15:00Z"}},
-		{"New York back", "America/New_York", "0 1 * * *", "2026-10-31T12:00:00Z", 48,
-			[]string{"2026-11-01T05:00:00Z", "2026-11-02T06:00:00Z"}},
-		{"Lord Howe forward by half an hour: 02:15 is 02:30", "Australia/Lord_Howe", "15 2 * * *", "2026-10-03T00:00:00Z", 48,
-			[]string{"2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"}},
-		{"Lord Howe back by half an hour: 01:45 is the first", "Australia/Lord_Howe", "45 1 * * *", "2026-04-03T12:00:00Z", 60,
-			[]string{"2026-04-03T14:45:00Z", "2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"}},
-		{"Santiago: midnight does not exist", "America/Santiago", "@daily", "2026-09-05T12:00:00Z", 48,
-			[]string{"2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"}},
 		{"Apia: a whole day does not exist", "Pacific/Apia", "0 6 * * *", "2011-12-29T12:00:00Z", 36,
 			[]string{"2011-12-29T16:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T16:00:00Z"}},
-		{"Kolkata has none", "Asia/Kolkata", "0 1 * * *", "2026-03-28T00:00:00Z", 48,
-			[]string{"2026-03-28T19:30:00Z", "2026-03-29T19:30:00Z"}},
-		{"UTC has none", "UTC", "@daily", "2026-03-28T12:00:00Z", 48,
-			[]string{"2026-03-29T00:00:00Z", "2026-03-30T00:00:00Z"}},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			table := timetable(t, Spec{Schedule: tt.schedule, Zone: zone(t, tt.zone)})
@@ -77,12 +59,6 @@ func TestDaylightSaving(t *testing.T) {
 			var got []string
 			for _, at := range slotsOf(table, from, from.Add(time.Duration(tt.hours)*time.Hour)) {
 				got = append(got, at.Format(time.RFC3339))
-				if p := table.Previous(at); !p.Equal(at) {
-					t.Errorf("the slot at or before %v is %v", at, p)
-				}
-				if p := table.Previous(at.Add(-time.Second)); !p.Before(at) || !table.Next(p).Equal(at) {
-					t.Errorf("the slot before %v is %v", at, p)
-				}
 			}
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))

@@ -1,14 +1,12 @@
 package retention
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 )
@@ -50,15 +48,9 @@ func TestConfirm(t *testing.T) {
 // A record that somebody else wrote is not believed, and keeps nobody from pruning.
 func TestForeignRecord(t *testing.T) {
 	r := newRig(t)
-	private, public, err := signing.NewKey()
-	require.NoError(t, err)
-	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
-	require.NoError(t, os.WriteFile(key, private, 0o600))
-	require.NoError(t, os.WriteFile(trust, append([]byte("ops "), public...), 0o600))
-	keys, err := signing.Read(key, trust, nil)
-	require.NoError(t, err)
 	foreign := r.repo
-	r.repo, err = repository.Open(t.Context(), repository.WithKeys(r.place, keys))
+	var err error
+	r.repo, err = repository.Open(t.Context(), repository.WithKeys(r.place, sinktest.NewKeys(t)))
 	require.NoError(t, err)
 	r.timeline(timelineB)
 	first := r.fullAt(timelineB, 1)

@@ -17,7 +17,7 @@ type cut struct {
 // and nothing that what was pruned a short while ago still leads to.
 func (d *decision) cut(t *Timeline) {
 	c, ok := d.firstNeeded(t)
-	if !ok || t.Unread {
+	if !ok || t.Unread || t.Held != "" {
 		return
 	}
 	now := t.holding(every, 0)
@@ -245,7 +245,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 func (d *decision) brokenNewest(t *Timeline, stays func(Backup) bool) string {
-	var newest, proved, read uint64
+	var newest, proved, good uint64
 	var last time.Time
 	for _, b := range t.Backups {
 		last = later(last, b.Taken)
@@ -253,8 +253,8 @@ func (d *decision) brokenNewest(t *Timeline, stays func(Backup) bool) string {
 		if b.good() && b.Proved {
 			proved = max(proved, b.Index)
 		}
-		if b.good() && !b.Synthetic {
-			read = max(read, b.Index)
+		if b.good() {
+			good = max(good, b.Index)
 		}
 	}
 	for _, one := range []struct {
@@ -264,7 +264,7 @@ func (d *decision) brokenNewest(t *Timeline, stays func(Backup) bool) string {
 		{"the newest", func(b Backup) bool { return b.Index == newest }},
 		{"the last", func(b Backup) bool { return b.Taken.Equal(last) }},
 		{"the newest that passed structure", func(b Backup) bool { return proved == 0 || b.Index == proved && b.good() && b.Proved }},
-		{"the newest that was read from a member", func(b Backup) bool { return read == 0 || b.Index == read && b.good() && !b.Synthetic }},
+		{"the newest that is not damaged", func(b Backup) bool { return good == 0 || b.Index == good && b.good() }},
 	} {
 		if len(t.Backups) > 0 && !slices.ContainsFunc(t.Backups, func(b Backup) bool { return one.is(b) && stays(b) }) {
 			return one.what + " backup would go"

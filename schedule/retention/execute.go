@@ -190,10 +190,7 @@ func (x *execution) prune(ctx context.Context, all []Deletion) ([]Deletion, erro
 				return err
 			}
 		}
-		return x.record(ctx, repository.PrunedName(l.Timeline, l.Backup), func() error {
-			return x.repo.RecordPruned(ctx, repository.Pruned{
-				Timeline: l.Timeline, Backup: l.Backup, Reason: l.Why, Created: time.Now().UTC(), RaftIndex: l.Index})
-		})
+		return x.record(ctx, repository.Pruned{Timeline: l.Timeline, Backup: l.Backup, Reason: l.Why, Created: time.Now().UTC(), RaftIndex: l.Index})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("record what is pruned: %w", err)
@@ -225,16 +222,17 @@ func (x *execution) prune(ctx context.Context, all []Deletion) ([]Deletion, erro
 
 // record writes a record. A foreign object in its place goes first: it hinders nobody
 // who knows whom to trust.
-func (x *execution) record(ctx context.Context, name string, write func() error) error {
-	err := write()
+func (x *execution) record(ctx context.Context, p repository.Pruned) error {
+	err := x.repo.RecordPruned(ctx, p)
 	if !errors.Is(err, sinks.ErrExists) {
 		return err
 	}
+	name := repository.PrunedName(p.Timeline, p.Backup)
 	x.Logger.Warn("a foreign object is deleted, which has the name of a record", "object", name)
 	if gone, err := x.remove(ctx, name); err != nil || !gone {
 		return errors.Join(err, fmt.Errorf("%s is foreign and cannot be deleted: nothing of it is pruned", name))
 	}
-	return write()
+	return x.repo.RecordPruned(ctx, p)
 }
 
 // notPinned are those without a pin. The record of a pinned one is taken back.
@@ -333,14 +331,15 @@ func (x *execution) removeAll(ctx context.Context, names []string) (int, error) 
 	return int(gone.Load()), nil
 }
 
-// removeInOrder is removeAll that ends behind the batch in which something is
-// locked: what stays is then an end of the whole, and the rest goes later.
+// removeInOrder deletes objects one after the other up to the first locked one. However
+// it ends, the log that is left has no holes: retention may not leave what verify would
+// have to take for loss.
 func (x *execution) removeInOrder(ctx context.Context, names []string) (gone int, err error) {
-	for part := range slices.Chunk(names, batch) {
-		n, err := x.removeAll(ctx, part)
-		if gone += n; err != nil || n < len(part) {
+	for _, name := range names {
+		if ok, err := x.remove(ctx, name); err != nil || !ok {
 			return gone, err
 		}
+		gone++
 	}
 	return gone, nil
 }
@@ -413,17 +412,9 @@ func (x *execution) removeObjects(ctx context.Context, names []string, bytes int
 	return err
 }
 
-// removeLog records that the log goes, and deletes it from its beginning on, so
-// that whatever is left is an end of it.
+// removeLog deletes a log from its beginning on.
 func (x *execution) removeLog(ctx context.Context, l LogCut) error {
 	t, last := x.inv.timeline(l.Timeline), l.Before-1
-	err := x.record(ctx, repository.PrunedLogName(l.Timeline, last), func() error {
-		return x.repo.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: l.Timeline, Index: last, Reason: l.Why, Created: time.Now().UTC()})
-	})
-	if err != nil {
-		return fmt.Errorf("record that log is pruned: %w", err)
-	}
-	x.result.Records++
 	var segments []string
 	var bytes int64
 	for _, s := range t.goneSegments(last) {

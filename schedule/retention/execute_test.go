@@ -63,6 +63,9 @@ func TestPromise4KilledAnywhere(t *testing.T) {
 				t.Fatalf("killed at call %d: index %d can not be restored any more", k, i)
 			}
 		}
+		if before, now := r.read().Timelines[0].Coverage, one.read().Timelines[0].Coverage; len(now) > len(before) {
+			t.Fatalf("killed at call %d: the log has holes: %v, was %v", k, now, before)
+		}
 		listed, pruned := one.backups(timelineA), one.names("pruned/")
 		for _, id := range r.backups(timelineA) {
 			if !slices.Contains(listed, id) && !slices.Contains(pruned, repository.PrunedName(timelineA, id)) {

@@ -43,11 +43,11 @@ type Timeline struct {
 	Segments []Segment
 	Marks    []repository.MarkName
 	Gaps     []repository.GapName
+	// Held says why nothing of it is deleted; empty if the rules decide.
+	Held string
 	// Unread says that it has backups that were not looked at, which may need any of
 	// the log.
 	Unread bool
-	// PrunedTo are the indexes up to which the log was pruned before, as recorded.
-	PrunedTo []uint64
 	// Leftovers are objects without a use.
 	Leftovers []Leftover
 }
@@ -81,8 +81,6 @@ type Backup struct {
 	// Late was stored long after its manifest says: the repository is a copy, or somebody
 	// has made up when it was taken.
 	Late bool
-	// Synthetic was made from an older one and the log.
-	Synthetic bool
 	// Proved says that it has passed the level structure, and nothing worse was
 	// found since.
 	Proved bool
@@ -110,7 +108,7 @@ const (
 	Unnamed LeftoverKind = "not named by the manifest"
 	// OfPruned: its backup was pruned.
 	OfPruned LeftoverKind = "of a backup that was pruned"
-	// Suspect: its manifest is gone, verdicts know the backup, and no record says
+	// Suspect: its manifest is gone, a verdict names the backup, and no record says
 	// that it was pruned. It stays: somebody may need it.
 	Suspect LeftoverKind = "manifest gone without a record"
 )
@@ -142,7 +140,6 @@ type Verdict struct {
 	Stored   time.Time // by the place's clock
 	Timeline repository.TimelineID
 	Backup   string
-	Log      uint64 // the last index of the log that it saw; 0: none
 	// Spare says that a newer verdict that stands says the same or more.
 	Spare bool
 }

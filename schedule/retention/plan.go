@@ -223,6 +223,10 @@ func (d *decision) why(b *Backup) string {
 // leftovers are distinguished: what goes now, later, or not without somebody's word.
 func (d *decision) leftovers() {
 	for _, t := range d.inv.Timelines {
+		if t.Held != "" {
+			d.note(fmt.Sprintf("nothing of timeline %s is deleted: %s ('requorum list' shows how to answer)", t.ID, t.Held))
+			continue
+		}
 		for _, l := range t.Leftovers {
 			wait := abandonedAfter
 			if l.Kind == OfPruned {
@@ -230,7 +234,7 @@ func (d *decision) leftovers() {
 			}
 			switch due := l.Since.Add(wait); {
 			case l.Kind == Suspect:
-				d.note("the manifest of backup " + l.Backup + " of timeline " + t.ID.String() + " is gone, no record says that it was pruned, and verdicts know it: its objects stay. Find out who deleted the manifest")
+				d.note("the manifest of backup " + l.Backup + " of timeline " + t.ID.String() + " is gone, no record says that it was pruned, and a verdict names it: its objects stay. Find out who deleted the manifest")
 			case l.LockedUntil.After(d.inv.Clock):
 				d.plan.Later = append(d.plan.Later, Later{t.ID, l.Backup, l.Objects[0], string(l.Kind) + ", locked against deletion", l.LockedUntil})
 			case !due.After(d.inv.Clock):
@@ -298,8 +302,7 @@ func sortBackups(all []Backup) {
 }
 
 const (
-	// recordsAfter is how long verdicts, and the records that a backup or a log was
-	// pruned, stay to be looked at after they are of no use.
+	// recordsAfter is how long verdicts stay to be read after they are of no use.
 	recordsAfter = 30 * 24 * time.Hour
 	// resultsAfter is how long claims on jobs and the results of these stay, longer than
 	// another agent may still be at one.
@@ -310,8 +313,8 @@ const (
 	// resultsKept is how many of a job's results stay whatever their age, of those after a
 	// failed attempt and of the others: names alone do not show which one was a success.
 	resultsKept = 3
-	// staleAfter is how long a record stays whose backup stays after all: whoever
-	// wrote it may still be at it.
+	// staleAfter is how long a record stays that has nothing to say any more, and a scratch
+	// object: whoever wrote it may still be at it.
 	staleAfter = 24 * time.Hour
 )
 
@@ -330,30 +333,16 @@ func (s Sweep) count() int { return s.Verdicts + s.Records + s.Claims + s.Result
 
 func (d *decision) sweep() {
 	s := &d.plan.Sweep
-	named := map[string]bool{} // backups that verdicts name which stay
-	for i, v := range d.inv.Verdicts {
-		// Never the newest: the next one's number follows from it.
-		if d.inv.Sound && i < len(d.inv.Verdicts)-1 && d.old(v.Stored, recordsAfter) && d.spare(v) {
+	for _, v := range d.inv.Verdicts {
+		// The verdict on a backup whose manifest somebody else deleted keeps what is left of it.
+		if d.inv.Sound && d.old(v.Stored, recordsAfter) && (v.Spare || d.isGone(v.Timeline, v.Backup)) {
 			s.others = append(s.others, v.Name)
 			s.Verdicts++
-			continue
 		}
-		named[repository.PrunedName(v.Timeline, v.Backup)] = true
 	}
 	for _, r := range d.inv.Pruned {
-		if name := repository.PrunedName(r.Timeline, r.Backup); d.uselessRecord(r, named[name]) {
-			s.others = append(s.others, name)
-		}
-	}
-	for _, t := range d.inv.Timelines {
-		var highest uint64
-		for _, index := range t.PrunedTo {
-			highest = max(highest, index)
-		}
-		for _, index := range t.PrunedTo {
-			if index < highest {
-				s.others = append(s.others, repository.PrunedLogName(t.ID, index))
-			}
+		if d.isUseless(r) {
+			s.others = append(s.others, repository.PrunedName(r.Timeline, r.Backup))
 		}
 	}
 	s.Records = len(s.others) - s.Verdicts
@@ -417,52 +406,20 @@ func (d *decision) old(stored time.Time, than time.Duration) bool {
 	return d.inv.Clock.Sub(stored) > than
 }
 
-// spare says that nothing depends on a verdict: its backup was pruned, or a newer
-// verdict says the same of it.
-func (d *decision) spare(v Verdict) bool {
-	switch {
-	case v.Spare:
-		return true
-	case v.Backup != "":
-		return d.inv.backup(v.Timeline, v.Backup) == nil && d.recorded(v.Timeline, v.Backup)
-	case v.Log > 0:
-		t := d.inv.timeline(v.Timeline)
-		return t != nil && t.readPrunedTo(v.Log)
-	}
-	return true
+// isGone reports whether nothing of a backup is left.
+func (d *decision) isGone(t repository.TimelineID, backup string) bool {
+	line := d.inv.timeline(t)
+	return d.inv.backup(t, backup) == nil && (line == nil || !slices.ContainsFunc(line.Leftovers, func(l Leftover) bool { return l.Backup == backup }))
 }
 
-// recorded says that a record says that a backup was pruned.
-func (d *decision) recorded(t repository.TimelineID, backup string) bool {
-	for _, r := range d.inv.Pruned {
-		if r.Timeline == t && r.Backup == backup {
-			return true
-		}
+// isUseless reports whether a record has nothing to say any more: its backup is gone, or
+// is listed and stays.
+func (d *decision) isUseless(r PrunedRecord) bool {
+	if !d.old(r.Written, staleAfter) {
+		return false
 	}
-	return false
-}
-
-func (t *Timeline) readPrunedTo(index uint64) bool {
-	for _, to := range t.PrunedTo {
-		if index <= to {
-			return true
-		}
-	}
-	return false
-}
-
-// uselessRecord says that no verdict misses the backup of a record, and nothing
-// of it is left; or that the backup is listed and stays.
-func (d *decision) uselessRecord(r PrunedRecord, named bool) bool {
 	if b := d.inv.backup(r.Timeline, r.Backup); b != nil {
-		return d.stays(b) && d.old(r.Written, staleAfter)
+		return d.stays(b)
 	}
-	if t := d.inv.timeline(r.Timeline); t != nil {
-		for _, l := range t.Leftovers {
-			if l.Backup == r.Backup {
-				return false
-			}
-		}
-	}
-	return !named && d.old(r.Written, recordsAfter)
+	return d.isGone(r.Timeline, r.Backup)
 }

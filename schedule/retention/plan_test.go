@@ -186,23 +186,6 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Of a period the newest that was read from a member stays, rather than one that
-// was made from it.
-func TestReadBeforeSynthetic(t *testing.T) {
-	inv := &Inventory{Timelines: []*Timeline{{ID: timelineA, Seen: dawn.Add(3 * day)}}}
-	for i := range 12 {
-		taken := dawn.Add(time.Duration(i) * 6 * time.Hour)
-		inv.Timelines[0].Backups = append(inv.Timelines[0].Backups, Backup{Timeline: timelineA, ID: fmt.Sprint(i), Taken: taken, Finished: taken, Index: uint64(i + 1), Synthetic: i%4 != 2})
-	}
-	var got []string
-	for _, k := range NewPlan(inv, Policy{Daily: 3}, dawn.Add(3*day)).Keep {
-		got = append(got, k.Backup)
-	}
-	if want := []string{"2", "6", "10", "11"}; !slices.Equal(got, want) {
-		t.Errorf("kept are %v, want %v", got, want)
-	}
-}
-
 // A gap within the window: the backup behind it stays, whatever the rules say, and
 // the gap's record as long as there is log around it.
 func TestPromise1Gap(t *testing.T) {

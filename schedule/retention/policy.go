@@ -31,6 +31,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -82,6 +83,25 @@ func (p Policy) Check() error {
 		return ErrNoPolicy
 	}
 	return nil
+}
+
+// String is the rules in words, the same for the same rules.
+func (p Policy) String() string {
+	var all []string
+	for _, d := range []struct {
+		name string
+		time.Duration
+	}{{"any-point", p.AnyPoint}, {"within", p.Within}, {"grace", p.Grace}} {
+		if d.Duration > 0 {
+			all = append(all, d.name+" "+d.String())
+		}
+	}
+	for _, c := range p.Counts() {
+		if *c.N > 0 {
+			all = append(all, fmt.Sprintf("%s %d", c.Name, *c.N))
+		}
+	}
+	return strings.Join(append(all, "days of "+p.zone().String()), ", ")
 }
 
 func (p Policy) zone() *time.Location {
@@ -165,8 +185,7 @@ func (p Policy) apply(all []dated, newest time.Time, keep func(*Backup, string))
 	}
 }
 
-// chosen is one backup of each period, the newest period first: the newest that
-// was read from a member, or else the newest.
+// chosen is the newest backup of each period, the newest period first.
 func (r Count) chosen(all []dated) []dated {
 	if r.key == nil {
 		return all
@@ -175,11 +194,8 @@ func (r Count) chosen(all []dated) []dated {
 	last := ""
 	for _, d := range all {
 		key := r.key(d.Taken)
-		switch n := len(chosen); {
-		case n == 0 || key != last:
+		if len(chosen) == 0 || key != last {
 			chosen, last = append(chosen, d), key
-		case chosen[n-1].Synthetic && !d.Synthetic:
-			chosen[n-1] = d
 		}
 	}
 	return chosen
@@ -190,7 +206,6 @@ const (
 	reasonPinned   = "pinned"
 	reasonNewest   = "newest"
 	reasonGood     = "newest that is not damaged"
-	reasonRead     = "newest that was read from a member"
 	reasonInClear  = "in the clear though an older one is encrypted: find out whose they are"
 	reasonProved   = "newest that passed structure"
 	reasonAnyPoint = "any point"
@@ -214,6 +229,9 @@ func (d *decision) keep(t *Timeline) {
 // protect keeps what never goes.
 func (d *decision) protect(t *Timeline) {
 	for i := range t.Backups {
+		if t.Held != "" {
+			d.because(&t.Backups[i], t.Held)
+		}
 		if t.Backups[i].Pin {
 			d.because(&t.Backups[i], reasonPinned)
 		}
@@ -227,7 +245,6 @@ func (d *decision) protect(t *Timeline) {
 	}{
 		{reasonNewest, every},
 		{reasonGood, Backup.good},
-		{reasonRead, func(b Backup) bool { return b.good() && !b.Synthetic }},
 		{reasonProved, func(b Backup) bool { return b.good() && b.Proved }},
 		{reasonProved, func(b Backup) bool { return b.timely() && b.Proved }},
 	} {

@@ -96,7 +96,7 @@ func (m *model) day() {
 
 func (m *model) backup(t *Timeline, index uint64) {
 	m.ids++
-	b := Backup{Timeline: t.ID, ID: fmt.Sprint(m.ids), Taken: m.now.Add(-time.Minute), Finished: m.now, Index: index, Synthetic: m.IntN(3) == 0}
+	b := Backup{Timeline: t.ID, ID: fmt.Sprint(m.ids), Taken: m.now.Add(-time.Minute), Finished: m.now, Index: index}
 	if m.IntN(30) == 0 {
 		b.Index, b.Unusable = 0, "manifest"
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -52,6 +53,9 @@ func Read(ctx context.Context, repo *repository.Repository, now time.Time) (*Inv
 			return nil, fmt.Errorf("look through timeline %s in %s: %w", t.ID, repo, err)
 		}
 	}
+	if err := r.hold(ctx); err != nil {
+		return nil, err
+	}
 	for _, full := range r.catalog.Incomplete { // of timelines that have nothing else
 		if r.inv.timeline(full.Timeline) == nil {
 			t := &Timeline{ID: full.Timeline}
@@ -77,14 +81,29 @@ type reading struct {
 	folders  map[string][]sinks.Object // in the folders of backups, by manifest's name
 	segments map[string]sinks.Object
 	records  map[string]sinks.Object // that backups were pruned, by name
-	prunedTo map[repository.TimelineID][]uint64
-	stored   map[string]time.Time // verdicts, by name
+	stored   map[string]time.Time    // verdicts, by name
+}
+
+// hold marks the timelines that may be needed to restore a cluster that began again
+// without what they have.
+func (r *reading) hold(ctx context.Context) error {
+	err := walreplay.NewArchives(r.repo).CheckStartedOver(ctx, r.catalog)
+	var over *snapshot.StartedOverError
+	if !errors.As(err, &over) {
+		return err
+	}
+	for _, t := range r.inv.Timelines {
+		if t.ID.ClusterID == over.From.ClusterID && t.ID != over.Newest {
+			t.Held = fmt.Sprintf("the cluster began again without it, as timeline %s, and nobody has answered that", over.Newest)
+		}
+	}
+	return nil
 }
 
 // list distinguishes all objects by their names.
 func (r *reading) list(ctx context.Context) error {
 	r.folders, r.segments, r.records = map[string][]sinks.Object{}, map[string]sinks.Object{}, map[string]sinks.Object{}
-	r.prunedTo, r.stored = map[repository.TimelineID][]uint64{}, map[string]time.Time{}
+	r.stored = map[string]time.Time{}
 	for o, err := range r.repo.Sink().List(ctx, "", "") {
 		if err != nil {
 			return fmt.Errorf("list all objects in %s: %w", r.repo, err)
@@ -124,9 +143,7 @@ func (r *reading) sort(o sinks.Object) {
 	case "verdicts":
 		r.stored[o.Name] = o.ModTime
 	case "pruned":
-		if t, index, err := repository.ParsePrunedLogName(o.Name); err == nil {
-			r.prunedTo[t] = append(r.prunedTo[t], index)
-		} else if t, backup, err := repository.ParsePrunedName(o.Name); err == nil {
+		if t, backup, err := repository.ParsePrunedName(o.Name); err == nil {
 			r.records[o.Name] = o
 			r.inv.Pruned = append(r.inv.Pruned, PrunedRecord{Timeline: t, Backup: backup, Written: o.ModTime})
 		}
@@ -207,11 +224,11 @@ func (t *Timeline) see(at time.Time) {
 func (r *reading) backup(m *snapshot.Manifest) Backup {
 	b := Backup{
 		Timeline: m.Timeline, ID: m.ID, Taken: m.Started, Finished: later(m.Started, m.Finished),
-		Index: m.Facts.RaftIndex, Revision: m.Facts.Revision, Synthetic: m.Synthetic(),
+		Index: m.Facts.RaftIndex, Revision: m.Facts.Revision,
 	}
 	r.named(&b)
 	if word, is := r.verdicts.Damaged(m); is {
-		b.Unusable = fmt.Sprintf("verdict %d found it damaged", word.Verdict.Sequence)
+		b.Unusable = fmt.Sprintf("the verdict of %s found it damaged", word.Verdict.Finished.Format(time.DateTime+"Z"))
 	}
 	if err := r.catalog.CheckEncrypted(m); err != nil {
 		b.Unusable, b.InClear = err.Error(), true
@@ -453,9 +470,6 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 		r.see(t, m.Time)
 	}
 	t.orderTimes(log.Headers(), r.now)
-	if t.PrunedTo, err = r.readPrunedTo(ctx, t.ID); err != nil {
-		return err
-	}
 	t.Gaps, err = r.repo.Gaps(ctx, t.ID)
 	return err
 }
@@ -494,23 +508,6 @@ func (t *Timeline) orderTimes(headers []segment.Header, now time.Time) {
 	}
 }
 
-// readPrunedTo are the indexes up to which records say that a log was pruned. One
-// that is not whole, or belongs elsewhere, says nothing.
-func (r *reading) readPrunedTo(ctx context.Context, t repository.TimelineID) ([]uint64, error) {
-	var all []uint64
-	for _, index := range r.prunedTo[t] {
-		_, err := r.repo.ReadPrunedLog(ctx, repository.PrunedLogName(t, index))
-		switch {
-		case errors.Is(err, repository.ErrAltered), errors.Is(err, sinks.ErrNotFound):
-		case err != nil:
-			return nil, err
-		default:
-			all = append(all, index)
-		}
-	}
-	return all, nil
-}
-
 // setLast sets where segments end that were not read, and whose names do not
 // hold it: before the next one that an archiver wrote. The last one stays without
 // an end.
@@ -532,56 +529,32 @@ func (t *Timeline) setLast() {
 	}
 }
 
-// said is what newer verdicts say of one backup or log.
-type said struct {
-	timeline repository.TimelineID
-	backup   string
-}
-
 // useVerdicts finds out what each verdict is of use for.
 func (r *reading) useVerdicts() {
 	r.inv.Sound = len(r.verdicts.Findings)+len(r.catalog.Unread) == 0
-	newer := map[said][]verdict.Subject{}
+	newer := map[string][]verdict.Verdict{} // by manifest
 	for _, e := range slices.Backward(r.verdicts.Entries) {
 		if e.Err != nil { // of a newer version: what it is of use for is not known
 			r.inv.Sound = false
 		}
-		s := e.Verdict.Subject
-		about := said{s.Timeline, s.Backup}
-		v := Verdict{Name: e.Name, Stored: r.stored[e.Name], Timeline: s.Timeline, Backup: s.Backup,
-			Spare: slices.ContainsFunc(newer[about], func(n verdict.Subject) bool { return saysAll(n, s) })}
+		v := Verdict{Name: e.Name, Stored: r.stored[e.Name], Timeline: e.Verdict.Timeline, Backup: e.Verdict.Backup,
+			Spare: slices.ContainsFunc(newer[e.Verdict.Manifest], func(n verdict.Verdict) bool { return saysAll(n, e.Verdict) })}
 		if v.Stored.IsZero() {
 			v.Stored = r.inv.Clock // since the listing
 		}
-		for _, part := range s.Log {
-			v.Log = max(v.Log, part.Last)
-		}
-		if e.Err == nil && (s.Status == report.Passed || s.Status == report.Unchecked) {
-			newer[about] = append(newer[about], s)
+		if e.Err == nil && (e.Verdict.Status == report.Passed || e.Verdict.Status == report.Unchecked) {
+			newer[e.Verdict.Manifest] = append(newer[e.Verdict.Manifest], e.Verdict)
 		}
 		r.inv.Verdicts = append(r.inv.Verdicts, v)
 	}
 	slices.Reverse(r.inv.Verdicts)
 }
 
-// saysAll says that a newer word proves all that an older one did, of the same
-// bytes. What a log is at an index binds all that is before it.
-func saysAll(newer, older verdict.Subject) bool {
+// saysAll reports whether a newer verdict proves all that an older one on the same
+// manifest did.
+func saysAll(newer, older verdict.Verdict) bool {
 	if older.Reached != "" && !newer.Reached.Includes(older.Reached) {
 		return false
 	}
-	if older.Status == report.Damaged && !newer.Overrules(older) {
-		return false
-	}
-	for _, o := range older.Objects {
-		if !slices.Contains(newer.Objects, o) {
-			return false
-		}
-	}
-	for _, s := range older.Log {
-		if !slices.ContainsFunc(newer.Log, func(n report.Range) bool { return n.First <= s.Last && s.Last <= n.Last }) {
-			return false
-		}
-	}
-	return true
+	return older.Status != report.Damaged || newer.Overrules(older)
 }

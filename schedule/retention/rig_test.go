@@ -37,7 +37,9 @@ type rig struct {
 	repo  *repository.Repository
 	ids   int
 	sums  map[repository.TimelineID]raftlog.Sum
-	ends  map[repository.TimelineID]uint64
+	// verdicts is how many were written.
+	verdicts int
+	ends     map[repository.TimelineID]uint64
 }
 
 func newRig(t testing.TB) *rig {
@@ -134,7 +136,7 @@ func (r *rig) gap(t repository.TimelineID, n int) {
 
 func (r *rig) mark(t repository.TimelineID) {
 	r.Helper()
-	r.must(segment.WriteMark(r.Context(), r.repo, t, raftlog.Mark{Index: r.ends[t], Term: 2, Time: r.place.now, Member: 1, Revision: 1}, nil))
+	r.must(segment.WriteMark(r.Context(), r.repo, t, raftlog.Mark{Index: r.ends[t], Term: 2, Time: r.place.now, Member: 1, Revision: 1}))
 }
 
 // verdict says of backups that they passed structure, or were damaged.
@@ -142,14 +144,15 @@ func (r *rig) verdict(status report.Status, all ...*snapshot.Manifest) {
 	r.Helper()
 	var run []verdict.Verdict
 	for _, m := range all {
-		s := verdict.Subject{Timeline: m.Timeline, Backup: m.ID, Status: status, Objects: verdict.ObjectsOf(m)}
+		r.verdicts++ // each is newer than those before, though the clock may stand
+		at := r.place.now.Add(time.Duration(r.verdicts))
+		v := verdict.Verdict{Started: at, Finished: at, Tool: "test", Level: report.Structure, Timeline: m.Timeline, Backup: m.ID, Manifest: m.Stored.SHA256, Status: status}
 		if status == report.Passed {
-			s.Reached = report.Structure
+			v.Reached = report.Structure
 		}
-		run = append(run, verdict.Verdict{Started: r.place.now, Finished: r.place.now, Tool: "test", Level: report.Structure, Subject: s})
+		run = append(run, v)
 	}
-	_, err := verdict.Write(r.Context(), r.repo, run)
-	r.must(err)
+	r.must(verdict.Write(r.Context(), r.repo, run))
 }
 
 func (r *rig) pin(m *snapshot.Manifest) {

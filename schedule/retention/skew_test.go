@@ -59,17 +59,6 @@ func TestSupersededLogStaysWithoutSuccessor(t *testing.T) {
 	}
 }
 
-// A record that log was pruned counts only where it is whole and in its place.
-func TestAlteredLogRecord(t *testing.T) {
-	r := newRig(t)
-	r.log(timelineA, 5)
-	r.must(r.repo.RecordPrunedLog(t.Context(), repository.PrunedLog{Timeline: timelineA, Index: 3, Created: r.place.now}))
-	r.put(repository.PrunedLogName(timelineA, 1<<40), "nothing")
-	if got := r.read().Timelines[0].PrunedTo; len(got) != 1 || got[0] != 3 {
-		t.Errorf("pruned up to %v, want 3", got)
-	}
-}
-
 // Promise 5 after a host's clock was ahead: what it stored does not let the rest
 // go while nothing new is stored.
 func TestPromise5ClockWasAhead(t *testing.T) {

@@ -1,11 +1,11 @@
 package web
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
@@ -53,15 +53,12 @@ func healthy() *Status {
 			{ID: second, Created: restored, Reason: "restored after a lost quorum", Parent: &repository.Branch{Timeline: first, RaftIndex: 39_118_402}},
 		},
 	}
-	add := func(t repository.TimelineID, at time.Time, synthetic bool, level report.Level) {
+	add := func(t repository.TimelineID, at time.Time, level report.Level) {
 		index := 51*million - uint64(shown.Sub(at)/time.Second)*4
 		b := Backup{
 			ID: at.Format("20060102T150405Z") + "-4be1c0", Timeline: t, Time: at, Finished: at.Add(19 * time.Second),
-			Revision: int64(index) - 2_000_000, Index: index, Stored: 402_000_000, Raw: 1_480_000_000, Source: "etcd-1", Synthetic: synthetic,
+			Revision: int64(index) - 2_000_000, Index: index, Stored: 402_000_000, Raw: 1_480_000_000, Source: "etcd-1",
 			Proved: level,
-		}
-		if synthetic {
-			b.Source = "synthetic"
 		}
 		if level != "" {
 			b.ProvedAt = at.Add(3 * time.Hour)
@@ -72,7 +69,7 @@ func healthy() *Status {
 		s.Repository.Backups = append(s.Repository.Backups, b)
 	}
 	for m := 6; m >= 2; m-- { // monthly ones of before
-		add(first, time.Date(2026, time.Month(11-m), 15, 1, 12, 0, 0, time.UTC), false, report.Replay)
+		add(first, time.Date(2026, time.Month(11-m), 15, 1, 12, 0, 0, time.UTC), report.Replay)
 	}
 	at := time.Date(2026, 11, 21, 1, 12, 0, 0, time.UTC)
 	for d := 35; d >= 0; d-- {
@@ -83,10 +80,10 @@ func healthy() *Status {
 		case d%7 == 6:
 			level = report.Drill
 		}
-		add(second, at.Add(-time.Duration(d)*day), false, level)
+		add(second, at.Add(-time.Duration(d)*day), level)
 		if d < 7 {
 			for h := 6; h < 24 && at.Add(-time.Duration(d)*day+time.Duration(h)*time.Hour).Before(shown); h += 6 {
-				add(second, at.Add(-time.Duration(d)*day+time.Duration(h)*time.Hour), true, report.Checksum)
+				add(second, at.Add(-time.Duration(d)*day+time.Duration(h)*time.Hour), report.Checksum)
 			}
 		}
 	}
@@ -101,6 +98,17 @@ func healthy() *Status {
 	from := at.Add(-8 * day)
 	s.Repository.Ranges = append(s.Repository.Ranges, walreplay.Range{Timeline: second, FirstIndex: 48_200_000, LastIndex: 51_204_870, From: from, To: shown.Add(-90 * time.Second)})
 	s.Jobs = shownJobs()
+	s.Repository.Seen = shown.Add(-3 * time.Second)
+	s.Agents = []Agent{
+		{Name: "etcd-1", Host: "etcd-1.example.com", Tool: s.Tool, Seen: shown, Role: "writer", Self: true},
+		{Name: "etcd-2", Host: "etcd-2.example.com", Tool: s.Tool, Seen: shown.Add(-2 * time.Minute), Role: "follower"},
+		{Name: "etcd-3", Host: "etcd-3.example.com", Tool: s.Tool, Seen: shown.Add(-40 * time.Second), Role: "follower", Lease: true, Jobs: []string{"checksum"}},
+		{Name: "verifier", Seen: shown.Add(-6 * time.Hour)},
+	}
+	for i := range s.Repository.Backups {
+		s.Repository.Backups[i].Encrypted = true
+		s.Repository.Backups[i].SignedBy = &signing.SignedBy{Name: "backup@example.com", Key: "SHA256:ulPP", Checked: true}
+	}
 	return s
 }
 
@@ -113,8 +121,7 @@ func shownJobs() []job.Status {
 		return job.Status{Name: name, Schedule: schedule, Next: shown.Add(next), Last: last, LastSuccess: last}
 	}
 	all := []job.Status{
-		one("full", "0 1 * * *", 14*time.Hour+39*time.Minute, run(9*time.Hour+21*time.Minute, 19*time.Second, "383 MiB stored of 1.4 GiB, from etcd-1")),
-		one("synthetic", "0 */6 * * *", 87*time.Minute, run(3*time.Hour+20*time.Minute, 2*time.Minute, "from 20261121T011200Z-4be1c0 and 412,881 entries")),
+		one("full", "0 */6 * * *", 87*time.Minute, run(3*time.Hour+21*time.Minute, 19*time.Second, "383 MiB stored of 1.4 GiB, from etcd-1")),
 		one("checksum", "30 3 * * *", 17*time.Hour, run(7*time.Hour, 70*time.Second, "6 new full snapshots and 2,204 segments are what was stored")),
 		one("structure", "", 0, run(9*time.Hour+20*time.Minute, 40*time.Second, "20261121T011200Z-4be1c0 is sound")),
 		one("replay", "0 4 * * *", 17*time.Hour+27*time.Minute, run(6*time.Hour+28*time.Minute, 4*time.Minute, "the snapshot is what the one before and 344,006 entries give")),
@@ -126,6 +133,22 @@ func shownJobs() []job.Status {
 	all[3].Next = time.Time{}
 	all[0].LastFailure = &job.Run{Slot: "20261112T011200Z", Agent: "etcd-2", Attempt: 1, Started: shown.Add(-9 * day), Finished: shown.Add(-9*day + time.Minute), Text: "etcd-2 closed the stream after 211 MiB: connection reset by peer"}
 	return all
+}
+
+// gone cannot see its repository, and etcd-1's database is full.
+func gone() *Status {
+	s := healthy()
+	since := shown.Add(-3*time.Minute - 20*time.Second)
+	s.Writer, s.Archive.Role, s.Archive.Spooled = false, archive.Spooling, 12<<20
+	s.RPO = RPO{Unknown: since, Until: since.Add(-2 * time.Second), Text: "It is not known what would be lost: the repository does not answer since 10:30:13 UTC. Everything until 10:30:11 UTC could be restored from it then."}
+	s.Repository.Seen, s.Repository.Error = since, "read requorum.json in s3://backups/etcd-prod?region=eu-central-1: bucket backups does not exist: create it, or correct the URL"
+	s.Agents[0].Role = "spooling"
+	s.Cluster.Members[0].Full = true
+	s.Problems = []Problem{
+		{Kind: KindRepository, Severity: Critical, Since: since, Text: "s3://backups/etcd-prod?region=eu-central-1 does not answer since 10:30:13 UTC: bucket backups does not exist: create it, or correct the URL", Next: "check the repository and the way there: 'requorum doctor' tries each operation; https://github.com/requorum/requorum/blob/main/docs/runbooks/RequorumRepositoryGone.md"},
+		{Kind: KindNoSpace, Severity: Critical, Since: shown.Add(-83 * time.Minute), Text: "etcd's alarm NOSPACE is raised for etcd-1: the database has reached its quota, and etcd refuses writes", Next: "compact, defragment, clear the alarm: https://github.com/requorum/requorum/blob/main/docs/kubernetes-mistakes.md#etcd-is-full"},
+	}
+	return s
 }
 
 // gapped lost entries while the repository was away, and a snapshot is due.
@@ -170,7 +193,7 @@ func failed() *Status {
 	j := &s.Jobs[3]
 	j.LastFailure = &job.Run{Slot: "20261121T072600Z", Agent: "etcd-2", Attempt: 1, Started: shown.Add(-3 * time.Hour), Finished: shown.Add(-179 * time.Minute), Text: "20261119T011200Z-4be1c0: page 88,213 of bucket key is reached twice"}
 	j.Last = j.LastFailure
-	d := &s.Jobs[5]
+	d := &s.Jobs[4]
 	d.LastFailure = &job.Run{Slot: "20261119T050000Z", Agent: "etcd-2", Attempt: 1, Started: shown.Add(-54 * time.Hour), Finished: shown.Add(-53 * time.Hour), Text: "member drill-2 did not serve within 2 minutes: bucket key is damaged"}
 	d.Last = d.LastFailure
 	s.Problems = []Problem{
@@ -187,17 +210,18 @@ func empty() *Status {
 	s.Started = shown.Add(-20 * time.Second)
 	s.Repository = Repository{URL: "file:///var/backups/etcd", Listed: shown.Add(-8 * time.Second)}
 	s.Archive = &archive.State{Role: archive.Starting}
+	s.Agents = s.Agents[:1]
 	s.RPO = RPO{Text: "There is no full snapshot yet: everything would be lost. The first one is due within minutes."}
 	s.RTO = RTO{Text: "There is nothing to restore from yet, and no drill has measured it."}
 	for i := range s.Jobs {
 		s.Jobs[i].Last, s.Jobs[i].LastSuccess, s.Jobs[i].LastFailure = nil, nil, nil
 		switch s.Jobs[i].Name {
-		case "synthetic", "replay", "drill":
+		case "replay", "drill":
 			s.Jobs[i].Off, s.Jobs[i].Next = "not enabled", time.Time{}
 		}
 	}
 	s.Cluster.Compared = time.Time{}
-	s.Problems = []Problem{{Kind: KindUnverified, Severity: Critical, Since: s.Started, Text: "There is no backup.", Next: "The first full snapshot is taken within minutes; POST /api/v1/jobs/full takes one shown."}}
+	s.Problems = []Problem{{Kind: KindUnverified, Severity: Critical, Since: s.Started, Text: "There is no backup.", Next: "The first full snapshot is taken within minutes; 'requorum backup' takes one now."}}
 	return s
 }
 
@@ -229,7 +253,7 @@ const evil = `"><script>document.title='owned'</script><img src=x onerror=alert(
 // hostile has it in every string.
 func hostile() *Status {
 	s := failed()
-	s.Agent, s.Tool, s.Waiting, s.Cluster.ID, s.Cluster.Error = evil, evil, evil, evil, evil
+	s.Agent, s.Tool, s.Cluster.ID, s.Cluster.Error = evil, evil, evil, evil
 	s.RPO.Text, s.RTO.Text = evil, evil
 	s.Repository.URL, s.Repository.ID, s.Repository.Error = evil, evil, evil
 	s.Archive.LastError, s.Archive.SnapshotDue, s.Archive.Role = evil, evil, evil
@@ -255,18 +279,5 @@ func hostile() *Status {
 	}
 	s.Problems = []Problem{{Kind: evil, Severity: evil, Since: shown, Text: evil, Next: evil}}
 	s.Certificates = []Certificate{{Use: evil, Place: evil, Error: evil}}
-	return s
-}
-
-// crowded has a year of hourly full snapshots, and long names without a space.
-func crowded() *Status {
-	s := healthy()
-	for h := range 365 * 24 {
-		at := shown.Add(-time.Duration(h) * time.Hour)
-		s.Repository.Backups = append(s.Repository.Backups, Backup{ID: fmt.Sprint(h), Timeline: second, Time: at})
-	}
-	long := "a-member-with-a-name-that-somebody-generated-" + fmt.Sprintf("%0150d", 7)
-	s.Cluster.Members[1].Name, s.Cluster.Members[1].Endpoint = long, "https://"+long+":2379"
-	s.Repository.URL = "s3://" + long
 	return s
 }

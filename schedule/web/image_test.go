@@ -5,49 +5,43 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// small writes a screenshot with 256 colours: its most frequent ones, and the
-// nearest of them for the rest, which are the edges of letters.
-func small(t *testing.T, screenshot []byte) []byte {
+// shrink cuts what is empty below a screenshot's page, and leaves it 256 colours: its most
+// frequent ones, and the nearest of them for the rest, which are the edges of letters.
+func shrink(t *testing.T, file string) {
 	t.Helper()
-	im, err := png.Decode(bytes.NewReader(screenshot))
+	data, err := os.ReadFile(file)
 	require.NoError(t, err)
-	count := map[color.RGBA]int{}
-	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(im.At(x, y)).(color.RGBA) }
-	b := im.Bounds()
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		for x := b.Min.X; x < b.Max.X; x++ {
-			count[at(x, y)]++
+	im, err := png.Decode(bytes.NewReader(data))
+	require.NoError(t, err)
+	b, end := im.Bounds(), 0
+	count := map[color.Color]int{}
+	for y := range b.Max.Y {
+		for x := range b.Max.X {
+			count[im.At(x, y)]++
+			if im.At(x, y) != im.At(0, b.Max.Y-1) {
+				end = y
+			}
 		}
 	}
-	var colours []color.RGBA
+	var colours color.Palette
 	for c := range count {
 		colours = append(colours, c)
 	}
-	slices.SortFunc(colours, func(a, b color.RGBA) int { return count[b] - count[a] })
-	var palette color.Palette
-	for _, c := range colours[:min(len(colours), 256)] {
-		palette = append(palette, c)
-	}
-	nearest := map[color.RGBA]uint8{}
-	out := image.NewPaletted(b, palette)
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		for x := b.Min.X; x < b.Max.X; x++ {
-			c := at(x, y)
-			i, ok := nearest[c]
-			if !ok {
-				i = uint8(palette.Index(c))
-				nearest[c] = i
-			}
-			out.SetColorIndex(x, y, i)
+	slices.SortFunc(colours, func(a, b color.Color) int { return count[b] - count[a] })
+	out := image.NewPaletted(image.Rect(0, 0, b.Max.X, min(b.Max.Y, end+24)), colours[:min(len(colours), 256)])
+	for y := range out.Rect.Max.Y {
+		for x := range out.Rect.Max.X {
+			out.Set(x, y, im.At(x, y))
 		}
 	}
-	var file bytes.Buffer
-	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&file, out))
-	return file.Bytes()
+	var small bytes.Buffer
+	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, out))
+	require.NoError(t, os.WriteFile(file, small.Bytes(), 0o644))
 }

@@ -8,20 +8,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/requorum/requorum/schedule/config"
-	"github.com/requorum/requorum/store/safedir"
 )
 
 // Listen binds the address of a checked configuration, and reads its files. The
@@ -286,66 +282,4 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, logger *slog.Lo
 		return fmt.Errorf("serve the API on %s: %w", ln.Addr(), err)
 	}
 	return nil
-}
-
-// ListenSocket listens on the unix socket at path, over which jobs are started: by
-// root and by this process's own user, whose uid the kernel reports; others are cut
-// off, and logger hears of it. The folder is made for this user alone where it is not
-// there; one that others may write to is refused. A socket that a killed agent
-// left is removed. The caller closes the listener, which removes the socket.
-func ListenSocket(ctx context.Context, path string, logger *slog.Logger) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("listen.socket: %w", err)
-	}
-	if err := safedir.TrustedFolder(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("listen.socket: %w", err)
-	}
-	ln, err := new(net.ListenConfig).Listen(ctx, "unix", path)
-	if errors.Is(err, syscall.EADDRINUSE) && left(ctx, path) {
-		if err = os.Remove(path); err == nil {
-			ln, err = new(net.ListenConfig).Listen(ctx, "unix", path)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listen.socket: %w: another agent may have it, or the path may be longer than 107 bytes; name another one", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen.socket: %w", err), ln.Close())
-	}
-	return &socket{Listener: ln, logger: logger}, nil
-}
-
-// left says that path is a socket that nobody listens on.
-func left(ctx context.Context, path string) bool {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != fs.ModeSocket {
-		return false
-	}
-	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if err == nil {
-		_ = c.Close() // nothing was said
-	}
-	return errors.Is(err, syscall.ECONNREFUSED)
-}
-
-// socket lets in whom ListenSocket says.
-type socket struct {
-	net.Listener
-	logger *slog.Logger
-}
-
-// Accept passes over connections of other users.
-func (s *socket) Accept() (net.Conn, error) {
-	for {
-		c, err := s.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		uid, err := peerUID(c)
-		if err == nil && (uid == 0 || uid == os.Geteuid()) {
-			return c, nil
-		}
-		s.logger.Warn("refused on listen.socket: jobs are started by root and by the agent's own user", "uid", uid, "error", err)
-		_ = c.Close() // it was sent nothing
-	}
 }

@@ -141,12 +141,16 @@ func agent() []metric {
 			"agent", "cluster_id", "repository_id"),
 		gauge("agent_start_timestamp_seconds", "When the agent started.",
 			single(func(s *Status) float64 { return timestamp(s.Started) })),
+		gauge("agent_seen_timestamp_seconds", "When an agent of this repository gave its last sign of life there, within a day.",
+			func(s *Status, emit emit) {
+				for _, a := range s.Agents {
+					emit(timestamp(a.Seen), a.Name)
+				}
+			}, "agent"),
 		gauge("status_timestamp_seconds", "When these values were collected.",
 			single(func(s *Status) float64 { return timestamp(s.Time) })),
 		gauge("ready", "1 while no problem is critical, as /readyz says.",
 			single(func(s *Status) float64 { ready, _ := s.Ready(); return yes(ready) })),
-		gauge("agent_waiting", "1 while the agent does no jobs: another one is the named writer.",
-			single(func(s *Status) float64 { return yes(s.Waiting != "") })),
 		gauge("problems", "Current problems by kind; the status page says what to do.",
 			problems, "kind"),
 		gauge("certificate_expiry_timestamp_seconds", "When a certificate expires that the agent needs. 0: it could not be read.",
@@ -160,10 +164,10 @@ func agent() []metric {
 // comes.
 func kinds() []string {
 	own := []string{
-		KindCluster, KindMember, KindRemote, KindRepository, KindRecoveryPoint, KindJob,
+		KindCluster, KindMember, KindRemote, KindRepository, KindRecoveryPoint, KindStartedOver, KindJob,
 		KindLate, KindVerify, KindUnverified, KindDivergent, KindCorrupt,
 		KindRetention, KindCertificate, KindIdentity, KindWriter, KindSpace,
-		KindConfig, KindHeartbeat,
+		KindConfig, KindHeartbeat, KindNoSpace,
 	}
 	for _, a := range archive.Alarms() {
 		own = append(own, string(a))
@@ -238,7 +242,7 @@ func archiver() []metric {
 			of(func(a *archive.State) float64 { return float64(a.Released) })),
 		gauge("archive_archived_index", "Raft index of the last entry that is durable in the repository.",
 			of(func(a *archive.State) float64 { return float64(a.Archived) })),
-		gauge("archive_recoverable_index", "Raft index of the last entry that a restore gets to. 0: there is no full snapshot.",
+		gauge("archive_recoverable_index", "Raft index of the last entry that a restore gets to, as last seen. 0: there is no full snapshot.",
 			of(func(a *archive.State) float64 { return float64(a.Recoverable) })),
 		gauge("archive_archived_revision", "Highest revision that the archive is known to reach.",
 			of(func(a *archive.State) float64 { return float64(a.ArchivedRevision) })),
@@ -310,6 +314,12 @@ func cluster() []metric {
 	return []metric{
 		gauge("cluster_asked_timestamp_seconds", "When the cluster last answered. 0: never.",
 			single(func(s *Status) float64 { return timestamp(s.Cluster.Asked) })),
+		gauge("cluster_has_leader", "1 while a member that answers sees a leader; absent until the cluster was asked.",
+			func(s *Status, emit emit) {
+				if !s.Cluster.Asked.IsZero() || !s.Cluster.Down.IsZero() {
+					emit(yes(s.Cluster.Down.IsZero()))
+				}
+			}),
 		gauge("cluster_members", "Members of the cluster.",
 			single(func(s *Status) float64 { return float64(len(s.Cluster.Members)) })),
 		gauge("cluster_member_up", "1 where the member answers this agent.",
@@ -406,9 +416,9 @@ func finished(r *job.Run) time.Time {
 func recovery() []metric {
 	return []metric{
 		gauge("recoverable_until_timestamp_seconds",
-			"Time up to which every acknowledged write can be restored from the repository alone; it advances while nothing is written. 0: nothing can be restored.",
+			"Time up to which every acknowledged write can be restored from the repository, as last seen; it advances while nothing is written. 0: nothing can be restored.",
 			single(func(s *Status) float64 {
-				if !s.RPO.Known {
+				if s.RPO.Until.IsZero() {
 					return 0
 				}
 				return timestamp(s.RPO.Until)
@@ -508,8 +518,10 @@ func stored() []metric {
 		})
 	}
 	return []metric{
-		gauge("repository_up", "1 where the repository could be listed at the last try.",
-			single(func(s *Status) float64 { return yes(s.Repository.Error == "" && !s.Repository.Listed.IsZero()) })),
+		gauge("repository_up", "1 where the repository answered at the last try.",
+			single(func(s *Status) float64 { return yes(s.Repository.Error == "" && !s.Repository.Seen.IsZero()) })),
+		gauge("repository_seen_timestamp_seconds", "When the repository last answered. 0: never.",
+			single(func(s *Status) float64 { return timestamp(s.Repository.Seen) })),
 		gauge("repository_listed_timestamp_seconds", "When the repository was last listed. 0: never.",
 			single(func(s *Status) float64 { return timestamp(s.Repository.Listed) })),
 		gauge("repository_bytes", "Bytes that full snapshots (full) and the log (log) take, as stored.",
@@ -517,17 +529,8 @@ func stored() []metric {
 				emit(float64(s.Repository.FullBytes), "full")
 				emit(float64(s.Repository.LogBytes), "log")
 			}, "content"),
-		gauge("repository_backups", "Full snapshots by source: member or synthetic.",
-			func(s *Status, emit emit) {
-				synthetic := 0
-				for _, b := range s.Repository.Backups {
-					if b.Synthetic {
-						synthetic++
-					}
-				}
-				emit(float64(len(s.Repository.Backups)-synthetic), "member")
-				emit(float64(synthetic), "synthetic")
-			}, "source"),
+		gauge("repository_backups", "Full snapshots.",
+			single(func(s *Status) float64 { return float64(len(s.Repository.Backups)) })),
 		gauge("repository_damaged_backups", "Full snapshots that a listing or a verdict found damaged.", count(bad)),
 		gauge("repository_pinned_backups", "Full snapshots that are pinned.",
 			count(func(b Backup) bool { return b.Pinned })),

@@ -32,6 +32,7 @@ import (
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 //go:embed page.html
@@ -65,7 +66,7 @@ func (a *api) servePage(mux *http.ServeMux) {
 	}
 	serve("/{$}", "text/html; charset=utf-8", func() ([]byte, error) {
 		var out bytes.Buffer
-		err := page.Execute(&out, newView(a.Status()))
+		err := page.Execute(&out, newView(a.status()))
 		return out.Bytes(), err
 	})
 	serve("/refresh.js", "text/javascript; charset=utf-8", func() ([]byte, error) { return refreshJS, nil })
@@ -101,6 +102,7 @@ type view struct {
 	Points      int               // full snapshots that no log follows
 	Newest      []Backup          // the full snapshots in the table, the newest first
 	Older       int               // those that are not in it
+	Everything  bool              // would be lost: a listing shows nothing to restore
 }
 
 func newView(st *Status) view {
@@ -123,7 +125,17 @@ func newView(st *Status) view {
 		}
 	}
 	v.Older = len(backups) - len(v.Newest)
+	v.Everything = !st.RPO.Known && st.RPO.Unknown.IsZero() && !st.Repository.Listed.IsZero() &&
+		!slices.ContainsFunc(st.Repository.Ranges, func(r walreplay.Range) bool { return !r.Gap })
 	return v
+}
+
+// Role is the role of this agent's archiver; empty without one.
+func (v view) Role() string {
+	if v.Archive == nil {
+		return ""
+	}
+	return string(v.Archive.Role)
 }
 
 // Level is the worst severity there is: critical, warning or ok.
@@ -199,7 +211,7 @@ func (v view) Percent(r *job.Run) int {
 	if r.Total <= 0 {
 		return -1
 	}
-	return int(min(100, max(0, 100*float64(r.Done)/float64(r.Total))))
+	return int(min(99, max(0, 100*float64(r.Done)/float64(r.Total)))) // what is read is not stored yet
 }
 
 // Stale says that a run's failure is older than the last success.
@@ -228,6 +240,8 @@ func (v view) Expiry(c Certificate) string {
 func words() template.FuncMap {
 	return template.FuncMap{
 		"stamp":    stamp,
+		"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05") },
+		"role":     roleInWords,
 		"minute":   minute,
 		"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"size":     size,
@@ -238,6 +252,26 @@ func words() template.FuncMap {
 		"bad":      bad,
 		"remarks":  func(b Backup) string { return strings.Join(remarks(b), ", ") },
 	}
+}
+
+// roleInWords is what an agent does, by its archiver's role; empty for one that archives
+// no log.
+func roleInWords(role string) string {
+	switch archive.Role(role) {
+	case archive.Writer:
+		return "writes the archive"
+	case archive.Spooling:
+		return "spools: the repository does not answer"
+	case archive.Follower:
+		return "stands by"
+	case archive.Starting, archive.Comparing:
+		return "starts"
+	case archive.Stopped:
+		return "stopped"
+	case "":
+		return "archives no log"
+	}
+	return role
 }
 
 // span says how long d is in words, rounded up: what would be lost is never
@@ -328,9 +362,6 @@ func remarks(b Backup) []string {
 		all = append(all, "proved by "+string(b.Proved))
 	case !bad(b):
 		all = append(all, "not verified yet")
-	}
-	if b.Synthetic {
-		all = append(all, "synthetic")
 	}
 	if b.Pinned {
 		all = append(all, "pinned")

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/report"
@@ -30,7 +28,7 @@ var (
 func render(t *testing.T, st *Status) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	New(Options{Status: statusOf(st)}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/", nil))
+	newHandler(st).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
@@ -40,7 +38,7 @@ func render(t *testing.T, st *Status) string {
 // TestHeaders: the policy lets in this origin only and no inline script, and
 // says the hash of the style sheet that is in the page (promise 1).
 func TestHeaders(t *testing.T) {
-	h := New(Options{Status: statusOf(&Status{Time: atNoon})})
+	h := newHandler(&Status{Time: atNoon})
 	for path, kind := range map[string]string{"/": "text/html; charset=utf-8", "/refresh.js": "text/javascript; charset=utf-8", "/icon.svg": "image/svg+xml"} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
@@ -71,50 +69,6 @@ func TestNothingExternal(t *testing.T) {
 			t.Errorf("%s: an inline style, or HTML from a string", name)
 		}
 	}
-}
-
-// TestContrast: text has at least 4.5:1 to what it stands on, shapes that mean
-// something 3:1 (WCAG 2.2 AA), light and dark.
-func TestContrast(t *testing.T) {
-	light, dark, ok := strings.Cut(pageCSS, "prefers-color-scheme: dark")
-	if !ok {
-		t.Fatal("there is no dark scheme")
-	}
-	dark, _, _ = strings.Cut(dark, "\n}\n")
-	light, _, _ = strings.Cut(light, "\n}\n")
-	for name, css := range map[string]string{"light": light, "dark": dark} {
-		colours := map[string]float64{}
-		for _, m := range regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`).FindAllStringSubmatch(css, -1) {
-			colours[m[1]] = luminance(t, m[2])
-		}
-		check := func(front, ground string, least float64) {
-			a, okA := colours[front]
-			b, okB := colours[ground]
-			if c := (max(a, b) + .05) / (min(a, b) + .05); !okA || !okB || c < least {
-				t.Errorf("%s: %s on %s has %.2f:1, want %v:1", name, front, ground, c, least)
-			}
-		}
-		for _, text := range []string{"ink", "soft", "ok", "warning", "critical", "proof", "link"} {
-			check(text, "surface", 4.5)
-		}
-		for _, text := range []string{"ink", "soft", "link"} {
-			check(text, "ground", 4.5)
-		}
-		check("critical", "critical-ground", 4.5)
-	}
-}
-
-func luminance(t *testing.T, hex string) float64 {
-	n, err := strconv.ParseUint(hex, 16, 32)
-	require.NoError(t, err)
-	part := func(shift int) float64 {
-		c := float64(n>>shift&255) / 255
-		if c <= .03928 {
-			return c / 12.92
-		}
-		return math.Pow((c+.055)/1.055, 2.4)
-	}
-	return .2126*part(16) + .7152*part(8) + .0722*part(0)
 }
 
 // TestDamagedAreShown: of many full snapshots the newest are shown, and each that is

@@ -43,10 +43,14 @@ func TestRevocation(t *testing.T) {
 	url := "https://" + serve(t, config.Listen{Address: "127.0.0.1:0", Cert: file("s.crt"), Key: file("s.key"), ClientCA: clients.file, DenyFile: deny}) + "/api/v1/status"
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
-	client := func() *http.Client {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}}
+	sessions := tls.NewLRUClientSessionCache(4) // none must outlive its CA
+	client := func(own ...tls.Certificate) *http.Client {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: own, ClientSessionCache: sessions}}
 		t.Cleanup(transport.CloseIdleConnections)
 		return &http.Client{Timeout: 10 * time.Second, Transport: transport}
+	}
+	if _, err := client().Get(url); err == nil {
+		t.Error("a client without a certificate was let in")
 	}
 	for name, revoke := range map[string]func() error{
 		"replaced":    put(clients.file, other),
@@ -57,7 +61,7 @@ func TestRevocation(t *testing.T) {
 		"deny damage": put(deny, []byte("12:34\n")),
 		"deny gone":   func() error { return os.Remove(deny) },
 	} {
-		open := client()
+		open := client(pair)
 		get := func(c *http.Client) (int, bool, error) {
 			r, err := c.Get(url)
 			if err != nil {
@@ -74,11 +78,11 @@ func TestRevocation(t *testing.T) {
 		if code, closed, err := get(open); err != nil || code != http.StatusForbidden || !closed {
 			t.Errorf("%s: over the open connection: %d, closed %t, %v", name, code, closed, err)
 		}
-		if code, _, err := get(client()); err == nil {
+		if code, _, err := get(client(pair)); err == nil {
 			t.Errorf("%s: a new connection was let in, and answered %d", name, code)
 		}
 		require.NoError(t, whole())
-		if code, _, err := get(client()); code != http.StatusOK || err != nil {
+		if code, _, err := get(client(pair)); code != http.StatusOK || err != nil {
 			t.Errorf("%s: after it was undone: %d %v", name, code, err)
 		}
 	}

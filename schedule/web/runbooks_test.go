@@ -136,7 +136,7 @@ func commandsIn(text string) (found [][]string) {
 func statusFields(t *testing.T) map[string]bool {
 	t.Helper()
 	s := full()
-	s.Waiting, s.Archive.SnapshotDue, s.Archive.LastError = "x", "x", "x"
+	s.Archive.SnapshotDue, s.Archive.LastError = "x", "x"
 	s.Archive.Gaps = []archive.Gap{{Found: now}}
 	s.Repository.Backups[0].Damaged = "x"
 	data, err := json.Marshal(s)

@@ -77,7 +77,7 @@ func serve(t *testing.T, c config.Listen) string {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	h := Current(c, New(Options{Status: statusOf(known()), Trigger: demandDone}), slog.New(slog.DiscardHandler))
+	h := Current(c, newHandler(known()), slog.New(slog.DiscardHandler))
 	go func() { done <- Serve(ctx, ln, h, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()
@@ -130,47 +130,6 @@ func TestRotation(t *testing.T) {
 	is("without a file", "second")
 	_, _, err := get(t, url, &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11})
 	require.Error(t, err, "TLS 1.1 was let in")
-}
-
-// TestClientCertificates: with client CAs nobody gets in without a certificate
-// of theirs, and CAs that are exchanged count from the next handshake on.
-func TestClientCertificates(t *testing.T) {
-	ca, clients, others := newAuthority(t, "ca"), newAuthority(t, "clients"), newAuthority(t, "others")
-	dir := t.TempDir()
-	file := func(name string) string { return filepath.Join(dir, name) }
-	ca.issue(t, "server", file("s.crt"), file("s.key"))
-	clients.issue(t, "prometheus", file("c.crt"), file("c.key"))
-	others.issue(t, "mallory", file("o.crt"), file("o.key"))
-	c := config.Listen{Address: "127.0.0.1:0", Cert: file("s.crt"), Key: file("s.key"), ClientCA: clients.file}
-	url := "https://" + serve(t, c) + "/healthz"
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.cert)
-	configs := map[string]*tls.Config{} // kept: a session must not outlive the CA
-	with := func(name string) error {
-		config := configs[name]
-		if config == nil {
-			config = &tls.Config{RootCAs: pool, ClientSessionCache: tls.NewLRUClientSessionCache(4)}
-			configs[name] = config
-		}
-		if name != "" {
-			pair, err := tls.LoadX509KeyPair(file(name+".crt"), file(name+".key"))
-			require.NoError(t, err)
-			config.Certificates = []tls.Certificate{pair}
-		}
-		_, _, err := get(t, url, config)
-		return err
-	}
-	if with("") == nil || with("o") == nil {
-		t.Error("somebody got in without a certificate of the CA")
-	}
-	require.NoError(t, with("c"))
-	pem, err := os.ReadFile(others.file)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(clients.file, pem, 0o600))
-	if with("c") == nil {
-		t.Error("a client of a CA that was taken away got in")
-	}
-	require.NoError(t, with("o"))
 }
 
 // TestServeEnds: at the end requests under way are answered, and one that hangs

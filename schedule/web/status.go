@@ -9,6 +9,7 @@ import (
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
@@ -24,8 +25,6 @@ type Status struct {
 	Archives bool `json:"archives"`
 	// Writer says that this agent writes the archive; the others stand by.
 	Writer bool `json:"writer"`
-	// Waiting says why this agent does no jobs, in words; empty where it does.
-	Waiting string `json:"waiting,omitempty"`
 
 	Cluster    Cluster    `json:"cluster"`
 	Repository Repository `json:"repository"`
@@ -37,18 +36,38 @@ type Status struct {
 	// Objectives are what the configuration asks for.
 	Objectives Objectives `json:"objectives"`
 
-	Jobs []job.Status `json:"jobs"`
+	// Agents are this agent, and the others that gave a sign of life in the repository
+	// within a day.
+	Agents []Agent      `json:"agents"`
+	Jobs   []job.Status `json:"jobs"`
 	// Problems are what somebody has to look at; none is in order.
 	Problems []Problem `json:"problems"`
 	// Certificates are those of the agent and of its connection to etcd.
 	Certificates []Certificate `json:"certificates"`
 }
 
+// Agent is one agent of the repository, as it described itself when it was seen last.
+type Agent struct {
+	Name string    `json:"name"`
+	Host string    `json:"host,omitempty"`
+	Tool string    `json:"tool,omitempty"`
+	Seen time.Time `json:"seen"`           // by its own clock
+	Role string    `json:"role,omitempty"` // of its archiver; empty without one
+	Jobs []string  `json:"jobs"`           // that ran
+	// Keeps is what its retention keeps, in words; empty if it does not prune.
+	Keeps string `json:"keeps,omitempty"`
+	// Lease says that it runs the jobs of the repository; Self that it is this agent.
+	Lease bool `json:"lease"`
+	Self  bool `json:"self"`
+}
+
 // Cluster is the cluster as it last answered.
 type Cluster struct {
-	ID      string    `json:"id,omitempty"` // 16 hexadecimal digits; empty where nobody answered yet
-	Asked   time.Time `json:"asked,omitzero"`
-	Error   string    `json:"error,omitempty"` // why there is no newer answer
+	ID    string    `json:"id,omitempty"` // 16 hexadecimal digits; empty where nobody answered yet
+	Asked time.Time `json:"asked,omitzero"`
+	Error string    `json:"error,omitempty"` // why there is no newer answer
+	// Down is since when no member answers, or none sees a leader; zero if one does.
+	Down    time.Time `json:"down_since,omitzero"`
 	Members []Member  `json:"members"`
 	// Divergent are members whose history differs from the others'; empty where
 	// none is known to. Compared is when the histories were last held against
@@ -69,6 +88,7 @@ type Member struct {
 	Revision int64  `json:"revision,omitempty"`
 	Applied  uint64 `json:"applied,omitempty"`
 	DBSize   int64  `json:"db_size_bytes,omitempty"`
+	Full     bool   `json:"full,omitempty"` // etcd's alarm NOSPACE is raised for it
 	// Unfit says why nothing is read from this member now; empty where it may be.
 	Unfit string `json:"unfit,omitempty"`
 	Error string `json:"error,omitempty"` // why it does not answer
@@ -79,7 +99,9 @@ type Repository struct {
 	URL    string    `json:"url"` // without secrets
 	ID     string    `json:"id,omitempty"`
 	Listed time.Time `json:"listed,omitzero"`
-	Error  string    `json:"error,omitempty"` // why there is no newer listing
+	// Seen is when the repository last answered: its marker exists, and it can be listed.
+	Seen  time.Time `json:"seen,omitzero"`
+	Error string    `json:"error,omitempty"` // why it does not answer, or there is no newer listing
 	// Backups are all full snapshots, the oldest first within a timeline.
 	Backups []Backup `json:"backups"`
 	// Ranges are what can be restored and the gaps between, of every timeline.
@@ -95,18 +117,20 @@ type Repository struct {
 
 // Backup is one full snapshot.
 type Backup struct {
-	ID        string                `json:"id"`
-	Timeline  repository.TimelineID `json:"timeline"`
-	Time      time.Time             `json:"time"` // when it was begun
-	Finished  time.Time             `json:"finished"`
-	Revision  int64                 `json:"revision"`
-	Index     uint64                `json:"index"`
-	Stored    int64                 `json:"stored_bytes"`
-	Raw       int64                 `json:"raw_bytes"`
-	Source    string                `json:"source"` // the member, or "synthetic"
-	Synthetic bool                  `json:"synthetic"`
-	Pinned    bool                  `json:"pinned"`
-	Damaged   string                `json:"damaged,omitempty"` // what a listing or a verdict found wrong
+	ID       string                `json:"id"`
+	Timeline repository.TimelineID `json:"timeline"`
+	Time     time.Time             `json:"time"` // when it was begun
+	Finished time.Time             `json:"finished"`
+	Revision int64                 `json:"revision"`
+	Index    uint64                `json:"index"`
+	Stored   int64                 `json:"stored_bytes"`
+	Raw      int64                 `json:"raw_bytes"`
+	Source   string                `json:"source"` // the member
+	Pinned   bool                  `json:"pinned"`
+	// Encrypted says whether it is encrypted; SignedBy is nil if nobody signed it.
+	Encrypted bool              `json:"encrypted"`
+	SignedBy  *signing.SignedBy `json:"signed_by,omitempty"`
+	Damaged   string            `json:"damaged,omitempty"` // what a listing or a verdict found wrong
 	// Proved is the highest level that it has passed, ProvedAt when; empty where
 	// none. Failed is a level that the newest verdict on it found damage at.
 	Proved   report.Level `json:"proved,omitempty"`
@@ -116,8 +140,12 @@ type Backup struct {
 
 // RPO is what would be lost if everything but the repository burned now.
 type RPO struct {
-	// Known says that Until means something: not before the first backup.
+	// Known says that Until holds now: not before the first backup, and not while the
+	// repository does not answer.
 	Known bool `json:"known"`
+	// Unknown is since when the repository does not answer; zero if it does. Until then is
+	// what it was when the repository was seen last.
+	Unknown time.Time `json:"unknown_since,omitzero"`
 	// Until is the time up to which every acknowledged write can be restored from
 	// the repository alone, by this host's clock. It also advances while nothing
 	// is written, once the cluster has confirmed that.
@@ -174,12 +202,14 @@ const (
 	KindRemote        = "remote-member" // another member does not answer
 	KindRepository    = "repository-away"
 	KindRecoveryPoint = "recovery-point" // what would be lost grows beyond the limit
+	KindStartedOver   = "started-over"   // the cluster began again without archived writes
 	KindJob           = "job"            // a job failed and has not succeeded since
 	KindLate          = "late"           // a job's success is overdue
 	KindVerify        = "verify"         // a verification found damage
 	KindUnverified    = "unverified"     // no backup has passed structure for long
 	KindDivergent     = "divergent"      // members' histories differ
 	KindCorrupt       = "corrupt"        // etcd's own corruption alarm
+	KindNoSpace       = "no-space"       // etcd's own alarm that the quota is reached
 	KindRetention     = "retention"      // what should go cannot
 	KindCertificate   = "certificate"    // one expires soon, or has
 	KindIdentity      = "identity"       // the identities do not open what the recipients close

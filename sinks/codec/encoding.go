@@ -63,8 +63,7 @@ type Encoding struct {
 	StoredSize   int64  `json:"stored_size"`
 	StoredSHA256 string `json:"stored_sha256"` // in hex
 
-	// Recipients are the public keys that the object is encrypted to, or
-	// "passphrase".
+	// Recipients are the public keys that the object is encrypted to.
 	Recipients []string `json:"recipients,omitempty"`
 	// HeaderSize and HeaderSHA256 are of the stored bytes before the encrypted
 	// payload: age's header and nonce. They distinguish a damaged header from a wrong
@@ -199,22 +198,18 @@ type IdentityError struct {
 }
 
 func (e *IdentityError) Error() string {
-	next := "give a file with the secret key of one of them (--identity FILE)"
-	to := "to " + strings.Join(e.Recipients, ", ")
-	switch {
-	case len(e.Recipients) == 0:
-		to = "to recipients that its description does not name"
-	case e.Recipients[0] == passphraseName:
-		to = "with a passphrase"
-		next = "give the passphrase (--passphrase-file FILE); agents, and a recovery through them, take keys only"
+	const next = "give a file with the secret key of one of them (--identity FILE)"
+	to := strings.Join(e.Recipients, ", ")
+	if to == "" {
+		to = "recipients that its description does not name"
 	}
 	switch e.Given {
 	case 0:
-		return fmt.Sprintf("it is encrypted %s and no identity was given: %s", to, next)
+		return fmt.Sprintf("it is encrypted to %s and no identity was given: %s", to, next)
 	case 1:
-		return fmt.Sprintf("it is encrypted %s and the identity given does not open it: %s", to, next)
+		return fmt.Sprintf("it is encrypted to %s and the identity given does not open it: %s", to, next)
 	}
-	return fmt.Sprintf("it is encrypted %s and none of the %d identities given opens it: %s", to, e.Given, next)
+	return fmt.Sprintf("it is encrypted to %s and none of the %d identities given opens it: %s", to, e.Given, next)
 }
 
 func (e *IdentityError) Unwrap() error { return e.Err }

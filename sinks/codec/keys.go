@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -19,14 +18,6 @@ import (
 
 // maxKeyFile is above any reasonable number of keys.
 const maxKeyFile = 1 << 20
-
-// scryptWorkFactor is the exponent of scrypt's cost: 128 MiB and some tenths
-// of a second. age's own default of 18 would take more memory than all the
-// rest of a backup.
-const (
-	scryptWorkFactor    = 17
-	maxScryptWorkFactor = 18
-)
 
 // ParseRecipient reads one public key: age1… or, post-quantum, age1pq1….
 func ParseRecipient(s string) (age.Recipient, error) {
@@ -82,7 +73,7 @@ func ParseIdentity(s string) (age.Identity, error) {
 	case strings.HasPrefix(s, "AGE-PLUGIN-"):
 		return nil, errors.New("identities of age plugins are not supported")
 	}
-	return nil, errors.New("not an age secret key: one starts with AGE-SECRET-KEY- (a passphrase is none)")
+	return nil, errors.New("not an age secret key: one starts with AGE-SECRET-KEY-")
 }
 
 func parseKeyFile[T any](path, what string, parse func(string) (T, error)) ([]T, error) {
@@ -118,32 +109,4 @@ func parseKeyFile[T any](path, what string, parse func(string) (T, error)) ([]T,
 		return nil, fmt.Errorf("file of %s %s: there are none in it", what, path)
 	}
 	return keys, nil
-}
-
-// IsPassphrase reports whether an object with these recipients is opened by a passphrase,
-// and by no key.
-func IsPassphrase(recipients []string) bool {
-	return slices.Equal(recipients, []string{passphraseName})
-}
-
-// PassphraseRecipient encrypts with a passphrase. It cannot be combined with
-// other recipients. Writing one object takes 128 MiB for a moment.
-func PassphraseRecipient(passphrase string) (age.Recipient, error) {
-	r, err := age.NewScryptRecipient(passphrase)
-	if err != nil {
-		return nil, err
-	}
-	r.SetWorkFactor(scryptWorkFactor)
-	return r, nil
-}
-
-// PassphraseIdentity opens what PassphraseRecipient encrypted. Objects that
-// would take more than 256 MiB to try are refused.
-func PassphraseIdentity(passphrase string) (age.Identity, error) {
-	i, err := age.NewScryptIdentity(passphrase)
-	if err != nil {
-		return nil, err
-	}
-	i.SetMaxWorkFactor(maxScryptWorkFactor)
-	return i, nil
 }

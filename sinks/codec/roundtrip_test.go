@@ -19,11 +19,6 @@ func TestRoundTrip(t *testing.T) {
 	x25519 := newIdentity(t)
 	hybrid, err := age.GenerateHybridIdentity()
 	require.NoError(t, err)
-	scryptRecipient, err := age.NewScryptRecipient("correct horse")
-	require.NoError(t, err)
-	scryptRecipient.SetWorkFactor(4)
-	passphrase, err := PassphraseIdentity("correct horse")
-	require.NoError(t, err)
 	encryptions := []struct {
 		name       string
 		recipients []age.Recipient
@@ -32,7 +27,6 @@ func TestRoundTrip(t *testing.T) {
 		{"plain", nil, nil},
 		{"x25519", []age.Recipient{newIdentity(t).Recipient(), x25519.Recipient()}, []age.Identity{newIdentity(t), x25519}},
 		{"hybrid", []age.Recipient{hybrid.Recipient()}, []age.Identity{hybrid}},
-		{"passphrase", []age.Recipient{scryptRecipient}, []age.Identity{passphrase}},
 	}
 	const frame = 4 << 10
 	sizes := []int{0, 1, frame - 1, frame, frame + 1, 2 * frame, 7*frame + 13, agePlainChunk, 3*agePlainChunk + 5}

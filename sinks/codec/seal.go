@@ -17,8 +17,6 @@ const (
 	ageStoredChunk = agePlainChunk + ageOverhead
 )
 
-const passphraseName = "passphrase"
-
 // keyKeeper passes a recipient through and keeps the file key that age asks it
 // to wrap.
 type keyKeeper struct {
@@ -48,9 +46,6 @@ func seal(dst io.Writer, recipients []age.Recipient) (io.WriteCloser, []byte, er
 	var key []byte
 	keepers := make([]age.Recipient, len(recipients))
 	for i, r := range recipients {
-		if _, ok := r.(*age.ScryptRecipient); ok && len(recipients) > 1 {
-			return nil, nil, errors.New("a passphrase cannot be combined with other recipients: whoever knows it must be the only one who can write such a file")
-		}
 		keepers[i] = keyKeeper{r, &key}
 	}
 	w, err := age.Encrypt(dst, keepers...)
@@ -64,14 +59,11 @@ func seal(dst io.Writer, recipients []age.Recipient) (io.WriteCloser, []byte, er
 func recipientNames(recipients []age.Recipient) []string {
 	var names []string
 	for _, r := range recipients {
-		switch r := r.(type) {
-		case *age.ScryptRecipient:
-			names = append(names, passphraseName)
-		case fmt.Stringer:
-			names = append(names, r.String())
-		default:
-			names = append(names, "a recipient without a name")
+		name := "a recipient without a name"
+		if r, ok := r.(fmt.Stringer); ok {
+			name = r.String()
 		}
+		names = append(names, name)
 	}
 	return names
 }

@@ -5,48 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"filippo.io/age"
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
-
-// tool is the path of a program, or skips the test, or fails it where
-// everything must run.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		unavailable(t, name+" is not installed")
-	}
-	return path
-}
-
-func unavailable(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("REQUORUM_CI") == "1" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
-}
-
-// buildAge builds age's own command line, of the version that we use. It is
-// built as a module of its own: it needs modules that ours has no use for.
-func buildAge(t *testing.T) string {
-	t.Helper()
-	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "filippo.io/age").Output()
-	if err != nil {
-		unavailable(t, "go list: "+err.Error())
-	}
-	dir := t.TempDir()
-	cmd := exec.Command("go", "install", "filippo.io/age/cmd/age@"+strings.TrimSpace(string(version)))
-	cmd.Env = append(os.Environ(), "GOBIN="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		unavailable(t, "age cannot be built: "+string(out))
-	}
-	return filepath.Join(dir, "age")
-}
 
 func run(t *testing.T, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
@@ -64,7 +29,7 @@ func run(t *testing.T, stdin []byte, name string, args ...string) []byte {
 // Promise 5 of the design: `zstd -d` gives the raw bytes back, whatever their
 // number and the frame size, without asking for more memory.
 func TestPromise5ZstdCommandLine(t *testing.T) {
-	zstd := tool(t, "zstd")
+	zstd := storetest.Program(t, "zstd")
 	for _, c := range []struct{ size, frame int }{
 		{0, 1 << 12}, {1, 1 << 12}, {1 << 12, 1 << 12}, {100_000, 1 << 12}, {3 << 20, 0}, {20 << 20, MaxFrameSize}, {1 << 20, MaxFrameSize},
 	} {
@@ -78,7 +43,7 @@ func TestPromise5ZstdCommandLine(t *testing.T) {
 
 // Promise 5 of the design, encrypted: `age -d` and then `zstd -d`.
 func TestPromise5AgeCommandLine(t *testing.T) {
-	zstd, ageCLI := tool(t, "zstd"), buildAge(t)
+	zstd, ageCLI := storetest.Program(t, "zstd"), storetest.BuildAge(t, t.TempDir())
 	x25519 := newIdentity(t)
 	hybrid, err := age.GenerateHybridIdentity()
 	require.NoError(t, err)

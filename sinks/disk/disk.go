@@ -2,10 +2,9 @@
 //
 // It keeps the promises of package sinks so:
 //
-//  1. An object is written to a file without a name (Linux O_TMPFILE), which
-//     the kernel forgets when the process ends, however it ends. Where the file
-//     system has no such files it is written below ".tmp" and locked; what a
-//     dead process left there is swept by the next Create.
+//  1. An object is written to a temporary file below ".tmp", which its writer
+//     locks. The next Create removes the files there that are not locked: their
+//     writers have ended, however they ended.
 //  2. The file gets its name by link(2), which fails when the name is taken.
 //  3. Commit syncs the file, then its folder and every folder above it up to
 //     the root.
@@ -48,8 +47,6 @@ type Sink struct {
 
 	// anchored says that the root's own name was synced by this Sink.
 	anchored atomic.Bool
-	// named turns unnamed files off: tests run both ways on one file system.
-	named bool
 	// sync is (*os.File).Sync, except in tests of what follows when it fails.
 	sync func(*os.File) error
 }

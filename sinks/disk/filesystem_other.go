@@ -3,15 +3,11 @@
 package disk
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
 )
-
-// newUnnamed is for Linux, the only system with such files.
-func newUnnamed(*os.Root) (draft, error) { return nil, errors.ErrUnsupported }
 
 // renameNew is for file systems without links, which only Linux lets rename
 // without replacing.

@@ -26,16 +26,15 @@ import (
 // Environment of the child process that the test kills.
 const (
 	childRoot  = "REQUORUM_TEST_DISK_ROOT"
-	childNamed = "REQUORUM_TEST_DISK_NAMED"
 	childRound = "REQUORUM_TEST_DISK_ROUND"
 )
 
-// kills is how many random points each way of writing is killed at.
+// kills is how many random points the writer is killed at.
 const kills = 25
 
 func TestMain(m *testing.M) {
 	if root := os.Getenv(childRoot); root != "" {
-		fmt.Fprintln(os.Stderr, writeUntilKilled(root, os.Getenv(childNamed) != "", os.Getenv(childRound)))
+		fmt.Fprintln(os.Stderr, writeUntilKilled(root, os.Getenv(childRound)))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -43,12 +42,11 @@ func TestMain(m *testing.M) {
 
 // writeUntilKilled writes one object after the other, in two streams, and
 // prints the name of each once it is committed.
-func writeUntilKilled(root string, named bool, round string) error {
+func writeUntilKilled(root, round string) error {
 	s, err := New(root)
 	if err != nil {
 		return err
 	}
-	s.named = named
 	failed := make(chan error)
 	for stream := range 2 {
 		go func() {
@@ -101,35 +99,31 @@ func content(name string) []byte {
 // Every object that is visible then is whole, every one that was acknowledged
 // is there, and after the next Create nothing else is left.
 func TestPromise1Killed(t *testing.T) {
-	bothWays(t, func(t *testing.T, s *Sink) {
-		caught := 0
-		for round := range kills {
-			acknowledged := killOne(t, s, round)
-			for _, name := range acknowledged {
-				_, err := s.Stat(t.Context(), name)
-				require.NoError(t, err, "round %d: acknowledged, and then", round)
-			}
-			listed := checkWhole(t, s)
-			if len(leftovers(t, s, listed)) > 0 {
-				caught++
-			}
-			w, err := s.Create(t.Context(), "next", sinks.CreateOptions{})
-			require.NoError(t, err)
-			require.NoError(t, w.Abort())
-			if left := leftovers(t, s, listed); len(left) > 0 {
-				t.Errorf("round %d: after the next Create there are still %q", round, left)
-			}
-			for _, name := range listed {
-				require.NoError(t, s.Delete(t.Context(), name))
-			}
+	s := freshSink(t)
+	caught := 0
+	for round := range kills {
+		acknowledged := killOne(t, s, round)
+		for _, name := range acknowledged {
+			_, err := s.Stat(t.Context(), name)
+			require.NoError(t, err, "round %d: acknowledged, and then", round)
 		}
-		if s.named && caught == 0 {
-			t.Errorf("none of %d kills came in the middle of an object: the sweep was not tested", kills)
+		listed := checkWhole(t, s)
+		if len(leftovers(t, s, listed)) > 0 {
+			caught++
 		}
-		if !s.named && caught > 0 {
-			t.Errorf("%d kills left something, though files had no names", caught)
+		w, err := s.Create(t.Context(), "next", sinks.CreateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, w.Abort())
+		if left := leftovers(t, s, listed); len(left) > 0 {
+			t.Errorf("round %d: after the next Create there are still %q", round, left)
 		}
-	})
+		for _, name := range listed {
+			require.NoError(t, s.Delete(t.Context(), name))
+		}
+	}
+	if caught == 0 {
+		t.Errorf("none of %d kills came in the middle of an object: the sweep was not tested", kills)
+	}
 }
 
 // killOne runs the child and kills it, and returns what it acknowledged.
@@ -137,9 +131,6 @@ func killOne(t *testing.T, s *Sink, round int) []string {
 	t.Helper()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childRoot+"="+s.path, fmt.Sprintf("%s=%d", childRound, round))
-	if s.named {
-		child.Env = append(child.Env, childNamed+"=1")
-	}
 	var complaint bytes.Buffer
 	child.Stderr = &complaint
 	out, err := child.StdoutPipe()

@@ -37,23 +37,17 @@ func (s *Sink) create(ctx context.Context, name string) (*writer, error) {
 	if err != nil {
 		return nil, errors.Join(withSpace(root, err), root.Close())
 	}
-	return &writer{ctx: ctx, sink: s, root: root, name: name, draft: d, file: safedir.NewWriteback(d.open())}, nil
+	return &writer{ctx: ctx, sink: s, root: root, name: name, draft: d, file: safedir.NewWriteback(d.file)}, nil
 }
 
-func (s *Sink) draft(root *os.Root, name string) (draft, error) {
+func (s *Sink) draft(root *os.Root, name string) (*draft, error) {
 	if info, err := root.Lstat(name); err == nil {
 		return nil, taken(info) // early: nobody has sent bytes yet
 	}
 	if err := sweep(root); err != nil {
 		return nil, fmt.Errorf("remove what an interrupted write left: %w", err)
 	}
-	if !s.named {
-		d, err := newUnnamed(root)
-		if !errors.Is(err, errors.ErrUnsupported) {
-			return d, err
-		}
-	}
-	return newNamed(root)
+	return newDraft(root)
 }
 
 // taken is the error for a name at which something is.
@@ -72,22 +66,12 @@ const (
 	publishTries = 100
 )
 
-// draft is a file that is being written and that no name in the sink shows.
-type draft interface {
-	open() *os.File
-	// publish gives the file its name in a folder that exists, or fails with
-	// fs.ErrExist, or fs.ErrNotExist where the folder is gone.
-	publish(root *os.Root, name string) error
-	// close ends it: what was published stays, anything else goes.
-	close() error
-}
-
 type writer struct {
 	ctx     context.Context
 	sink    *Sink
 	root    *os.Root
 	name    string
-	draft   draft
+	draft   *draft
 	file    *safedir.Writeback // the draft's
 	written int64
 	err     error // of a Write; Commit repeats it
@@ -173,17 +157,17 @@ func (w *writer) publish(ctx context.Context) (fs.FileInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := w.sink.sync(w.draft.open()); err != nil {
+	if err := w.sink.sync(w.draft.file); err != nil {
 		return nil, err
 	}
-	info, err := w.draft.open().Stat()
+	info, err := w.draft.file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	for range publishTries {
 		err = makeFolders(w.root, path.Dir(w.name))
 		if err == nil {
-			err = w.draft.publish(w.root, w.name)
+			err = w.draft.publish(w.name)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			break // a folder that a concurrent Delete removed is made again

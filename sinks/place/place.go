@@ -61,20 +61,6 @@ func safe(raw string) string {
 // money: then few large objects are better than many small ones.
 func PaysPerRequest(raw string) bool { return strings.HasPrefix(raw, "s3:") }
 
-// Bucket is the S3 bucket that a sink, or one within it, stores in.
-func Bucket(s sinks.Sink) (*s3.Sink, bool) {
-	for {
-		if bucket, ok := s.(*s3.Sink); ok {
-			return bucket, true
-		}
-		outer, ok := s.(interface{ Unwrap() sinks.Sink })
-		if !ok {
-			return nil, false
-		}
-		s = outer.Unwrap()
-	}
-}
-
 // Environment names the variables that sinks take credentials and addresses from where
 // their URLs have none: hosts of a recovery get the operator's.
 func Environment() []string {

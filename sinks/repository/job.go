@@ -39,7 +39,6 @@ type JobResult struct {
 	Text    string `json:"text,omitempty"`   // what was done, or why it failed, in a sentence
 	Backup  string `json:"backup,omitempty"` // the full snapshot that was made
 	Bytes   int64  `json:"bytes,omitempty"`  // stored or read
-	Verdict uint64 `json:"verdict,omitempty"`
 	// Detail is what the job has to say beyond that, in a form of its own.
 	Detail json.RawMessage `json:"detail,omitempty"`
 }
@@ -268,6 +267,19 @@ type Lease struct {
 	// Released says that the holder gave the lease back.
 	Released bool      `json:"released,omitempty"`
 	Created  time.Time `json:"created"` // by the holder's clock; nothing depends on it
+	// Agent describes the holder; nil if an older version wrote it.
+	Agent *Agent `json:"agent,omitempty"`
+}
+
+// Agent describes the agent that wrote a document; nothing depends on it.
+type Agent struct {
+	Name string   `json:"name"`
+	Host string   `json:"host,omitempty"`
+	Tool string   `json:"tool,omitempty"` // such as "requorum 1.2.3"
+	Role string   `json:"role,omitempty"` // of its archiver; empty without one
+	Jobs []string `json:"jobs,omitempty"` // that run
+	// Keeps is what its retention keeps, in words; empty if it does not prune.
+	Keeps string `json:"keeps,omitempty"`
 }
 
 // LeaseName is the name of a heartbeat.

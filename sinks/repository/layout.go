@@ -6,7 +6,7 @@
 //	timelines/<timeline>.json                  one descriptor a timeline
 //	<timeline>/full/<backup>/snapshot.zst      a full snapshot (snapshot.zst.age when encrypted;
 //	                                           snapshot-2.zst of a second attempt)
-//	<timeline>/full/<backup>/attachment-<name>.tar.zst.age  files that were stored with it
+//	<timeline>/full/<backup>/attachments.tar.zst.age  files that were stored with it (attachments-2… likewise)
 //	<timeline>/full/<backup>/manifest.json     written last: with it the backup exists
 //	<timeline>/l0/<first>-<first of the one before>  a segment of the raft log, as an archiver wrote it
 //	                                           (l0/<first>: none ends right before it)
@@ -14,7 +14,7 @@
 //	<timeline>/marks/<index>-<time>-<member>.json  an alive mark
 //	<timeline>/gaps/<first>-<last>.json        entries that nobody can archive any more
 //	<timeline>/superseded.json                 the timeline has ended (superseded-2.json: again)
-//	verdicts/<run>_<level>_<outcome>_….json     what a verification found of a backup or a log
+//	verdicts/<timeline>/<backup>/<time>-<id>.json  what a verification found of the backup
 //	pruned/<timeline>/<backup>.json            the backup was pruned
 //	claims/<job>/<slot>/<attempt>.json         somebody set out to do a job
 //	runner/<number>.json                       a heartbeat of the agent that runs the jobs
@@ -24,8 +24,8 @@
 // grows when a history restarted under the same cluster ID. A backup is
 // "<UTC time>-<random>", such as 20260102T150405Z-3f9a2c: sorted by name they
 // are sorted by the writer's clock, which nothing depends on. Raft indexes,
-// members, the times of marks (nanoseconds since 1970) and the numbers of
-// verdicts are 16 hexadecimal digits in names.
+// members and the times of marks (nanoseconds since 1970) are 16
+// hexadecimal digits in names.
 package repository
 
 import (
@@ -85,7 +85,7 @@ var kinds = map[string]struct {
 	kind   string
 	locked bool
 }{
-	MarkerName: {"repository", true}, "timelines": {"timeline", true}, "verdicts": {"verdict", true}, "pruned": {"pruned", true},
+	MarkerName: {"repository", true}, "timelines": {"timeline", true}, "verdicts": {"verdict", true}, "pruned": {"pruned", false},
 	"pins": {"pin", false}, "claims": {"claim", false}, "runner": {"lease", false}, "jobs": {"job", false},
 }
 
@@ -113,8 +113,8 @@ func kindOf(name string) (kind string, locked bool) {
 }
 
 // Locked reports whether the object called name is locked where the sink is configured to
-// lock: all but what may be deleted before that time is over, which are pins, what jobs
-// leave, and of the log marks, records of gaps, and segments that merged ones replace.
+// lock: all but what may be deleted before that time is over, which are pins, records of
+// pruned backups, what jobs leave, and of the log marks, records of gaps, and segments that merged ones replace.
 func Locked(name string) bool {
 	_, locked := kindOf(name)
 	return locked
@@ -164,15 +164,33 @@ func ValidBackupID(id string) error {
 // full snapshot writes: each has its own, and the manifest names the one that
 // counts. Attempts count from 1.
 func SnapshotName(t TimelineID, backup string, attempt int, encrypted bool) string {
-	name := t.String() + fullFolder + backup + "/snapshot"
-	if attempt > 1 {
-		name += "-" + strconv.Itoa(attempt)
-	}
-	name += ".zst"
+	name := attemptName(t, backup, "/snapshot", attempt) + ".zst"
 	if encrypted {
 		name += encryptedSuffix
 	}
 	return name
+}
+
+func attemptName(t TimelineID, backup, base string, attempt int) string {
+	name := t.String() + fullFolder + backup + base
+	if attempt > 1 {
+		name += "-" + strconv.Itoa(attempt)
+	}
+	return name
+}
+
+// AttachmentsName is the name of the object that holds the files that one of several
+// attempts at a full snapshot stored with it. They are always encrypted.
+func AttachmentsName(t TimelineID, backup string, attempt int) string {
+	return attemptName(t, backup, "/attachments", attempt) + ".tar.zst" + encryptedSuffix
+}
+
+// ParseAttachmentsName is the opposite of AttachmentsName.
+func ParseAttachmentsName(name string) (t TimelineID, backup string, attempt int, err error) {
+	attempt = 1
+	scan(name, timelineFormat+fullFolder+backupFormat+"/attachments-%d", &t.ClusterID, &t.N, &backup, &attempt)
+	err = checkName(name, AttachmentsName(t, backup, attempt), "a full snapshot's attachments", t.N > 0 && ValidBackupID(backup) == nil)
+	return t, backup, attempt, err
 }
 
 // ParseSnapshotName is the opposite of SnapshotName.
@@ -333,6 +351,8 @@ func Read[T any](ctx context.Context, r *Repository, name string, of func(T) (fo
 		return none, err
 	}
 	switch format, calledSo, about := of(v); {
+	case format < Format: // which is the first
+		return none, fmt.Errorf("%s in %s: %w: it has format %d, which no version writes", name, r, ErrAltered, format)
 	case format != Format:
 		return none, fmt.Errorf("%s in %s has format %d; this version of requorum reads format %d: use a newer one: %w", name, r, format, Format, ErrNewerFormat)
 	case !calledSo:

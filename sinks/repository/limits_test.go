@@ -5,11 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -90,53 +87,5 @@ func TestHostileDocuments(t *testing.T) {
 	}
 	if counted.bytes != repository.DocumentLimit+1 {
 		t.Errorf("%d bytes of one document were asked for", counted.bytes)
-	}
-}
-
-// A budget keeps what was stored first and last, as a sort of all would show, however
-// much comes, and holds no more than it may.
-func TestBudget(t *testing.T) {
-	type one struct {
-		n    int
-		size int64
-		at   time.Time
-	}
-	rnd := rand.New(rand.NewPCG(7, 7))
-	for range 200 {
-		count, bytes := 1+rnd.IntN(20), int64(rnd.IntN(4000))
-		b := repository.NewBudget[one](count, bytes)
-		var all []one
-		for n := range rnd.IntN(3000) {
-			o := one{n, int64(rnd.IntN(300)), time.Unix(int64(rnd.IntN(500)), 0)}
-			all = append(all, o)
-			b.Add(o, o.size, o.at)
-		}
-		slices.SortStableFunc(all, func(x, y one) int { return x.at.Compare(y.at) })
-		var want []one
-		half := func(from []one, count int, bytes int64) {
-			for _, o := range from {
-				if count--; count < 0 || o.size > bytes {
-					return
-				}
-				bytes -= o.size
-				if !slices.Contains(want, o) {
-					want = append(want, o)
-				}
-			}
-		}
-		half(all, count/2, bytes/2)
-		reversed := slices.Clone(all)
-		slices.Reverse(reversed)
-		half(reversed, count-count/2, bytes-bytes/2)
-		kept, others := b.Kept()
-		var sum int64
-		for _, o := range kept {
-			sum += o.size
-		}
-		lost := slices.ContainsFunc(want, func(o one) bool { return !slices.Contains(kept, o) })
-		ordered := slices.IsSortedFunc(kept, func(x, y one) int { return x.n - y.n })
-		if lost || !ordered || len(kept) > count || sum > bytes || others != len(all)-len(kept) {
-			t.Fatalf("of %d, with room for %d and %d bytes, %v are kept and %d not; want %v at least", len(all), count, bytes, kept, others, want)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -43,46 +42,4 @@ func TestPins(t *testing.T) {
 		t.Error(names, err)
 	}
 	require.Error(t, r.WritePin(t.Context(), Pin{Timeline: pinned, Backup: "latest"}), "a pin of nothing")
-}
-
-// Of several records that a log was pruned the highest comes first.
-func TestPrunedLogs(t *testing.T) {
-	r, err := Init(t.Context(), sinktest.NewMemory(), time.Now())
-	require.NoError(t, err)
-	for _, index := range []uint64{5, 300, 20, 300} {
-		require.NoError(t, r.RecordPrunedLog(t.Context(), PrunedLog{Timeline: pinned, Index: index}))
-	}
-	require.NoError(t, r.RecordPruned(t.Context(), Pruned{Timeline: pinned, Backup: pinnedBackup}))
-	require.NoError(t, r.RecordPrunedLog(t.Context(), PrunedLog{Timeline: TimelineID{ClusterID: pinned.ClusterID, N: pinned.N + 1}, Index: 900}))
-	all, err := r.PrunedLogs(t.Context(), pinned)
-	if err != nil || !slices.Equal(all, []string{PrunedLogName(pinned, 300), PrunedLogName(pinned, 20), PrunedLogName(pinned, 5)}) {
-		t.Error(all, err)
-	}
-	if names, err := r.PrunedNames(t.Context()); err != nil || len(names) != 1 {
-		t.Error(names, err)
-	}
-	if p, err := r.ReadPrunedLog(t.Context(), PrunedLogName(pinned, 20)); err != nil || p.Index != 20 {
-		t.Error(p, err)
-	}
-}
-
-// Names have one spelling.
-func TestRetentionNames(t *testing.T) {
-	for _, name := range []string{
-		"", "pins/", "pins/x.json", "pins/0000000000000007-1/latest.json", "pins/0000000000000007-1/" + pinnedBackup,
-		"Pins/0000000000000007-1/" + pinnedBackup + ".json", "0000000000000007-1/" + pinnedBackup + ".json",
-		"pruned/0000000000000007-1/log-5.json", "pruned/0000000000000007-1/log-000000000000000A.json", "0000000000000007-1/log-000000000000000a.json",
-	} {
-		if _, _, err := ParsePinName(name); err == nil {
-			t.Errorf("%q is taken for a pin", name)
-		}
-		if _, _, err := ParsePrunedLogName(name); err == nil {
-			t.Errorf("%q is taken for a record", name)
-		}
-	}
-	_, _, err := ParsePrunedName(PrunedLogName(pinned, 5))
-	require.Error(t, err, "a log's record is taken for a backup's")
-	if at, err := BackupTime(pinnedBackup); err != nil || !at.Equal(time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)) {
-		t.Error(at, err)
-	}
 }

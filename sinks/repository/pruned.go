@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -12,9 +11,10 @@ import (
 
 const prunedPrefix = "pruned/"
 
-// Pruned says that a backup was pruned. It is written once, before anything of
-// the backup is deleted: from then on nobody misses what verdicts know of it. It
-// may go itself when no verdict names the backup any more.
+// Pruned records that a backup was pruned. It is written once, before the backup's
+// manifest is deleted, and deleted after the backup's objects: these, and the log behind
+// the backup, stay for the grace time from when the record was stored, so that a restore
+// that has begun can end.
 type Pruned struct {
 	Format   int        `json:"format"`
 	Timeline TimelineID `json:"timeline"`
@@ -43,12 +43,8 @@ func (r *Repository) RecordPruned(ctx context.Context, p Pruned) error {
 		return err
 	}
 	p.Format = Format
-	return r.record(ctx, PrunedName(p.Timeline, p.Backup), p)
-}
-
-// record writes what somebody else may have written before.
-func (r *Repository) record(ctx context.Context, name string, v any) error {
-	err := r.WriteDocument(ctx, name, v)
+	name := PrunedName(p.Timeline, p.Backup)
+	err := r.WriteDocument(ctx, name, p)
 	if !errors.Is(err, sinks.ErrExists) {
 		return err
 	}
@@ -74,59 +70,4 @@ func (r *Repository) PrunedNames(ctx context.Context) ([]string, error) {
 		_, _, err := ParsePrunedName(name)
 		return err
 	})
-}
-
-const (
-	prunedLogBase   = "/log-"
-	prunedLogFormat = prunedPrefix + timelineFormat + prunedLogBase + "%016x" + documentSuffix
-)
-
-// PrunedLog says that the log of a timeline was pruned up to and with Index. It
-// is written before any of it is deleted, so that whoever is interrupted leaves a
-// log that begins with holes, and nobody takes these for loss. The highest index
-// counts; older records may go.
-type PrunedLog struct {
-	Format   int        `json:"format"`
-	Timeline TimelineID `json:"timeline"`
-	Index    uint64     `json:"index"`
-	Reason   string     `json:"reason"`
-	Created  time.Time  `json:"created"` // by the clock of the tool that wrote it
-}
-
-// PrunedLogName is the name of the record that a log was pruned up to an index.
-func PrunedLogName(t TimelineID, index uint64) string {
-	return fmt.Sprintf(prunedLogFormat, t.ClusterID, t.N, index)
-}
-
-// ParsePrunedLogName reads what PrunedLogName wrote.
-func ParsePrunedLogName(name string) (t TimelineID, index uint64, err error) {
-	scan(name, prunedLogFormat, &t.ClusterID, &t.N, &index)
-	return t, index, checkName(name, PrunedLogName(t, index), "a record that a log was pruned", t.N > 0)
-}
-
-// RecordPrunedLog records that the log of a timeline is pruned up to an index.
-// One that is recorded already is no error; a foreign object of that name is
-// sinks.ErrExists.
-func (r *Repository) RecordPrunedLog(ctx context.Context, p PrunedLog) error {
-	p.Format = Format
-	return r.record(ctx, PrunedLogName(p.Timeline, p.Index), p)
-}
-
-// ReadPrunedLog reads the record called name. Damage, and a record that belongs
-// elsewhere, is ErrAltered.
-func (r *Repository) ReadPrunedLog(ctx context.Context, name string) (PrunedLog, error) {
-	return Read(ctx, r, name, func(p PrunedLog) (int, bool, string) {
-		return p.Format, PrunedLogName(p.Timeline, p.Index) == name, fmt.Sprintf("about timeline %s up to index %d", p.Timeline, p.Index)
-	})
-}
-
-// PrunedLogs are the names of the records that log of a timeline was pruned, those
-// of the highest index first. A name alone proves nothing: ReadPrunedLog does.
-func (r *Repository) PrunedLogs(ctx context.Context, t TimelineID) ([]string, error) {
-	all, err := r.namesBelow(ctx, prunedPrefix+t.String()+prunedLogBase, fmt.Sprintf("records that log of timeline %s was pruned", t), func(name string) error {
-		_, _, err := ParsePrunedLogName(name)
-		return err
-	})
-	slices.Reverse(all) // names are sorted by index
-	return all, err
 }

@@ -104,6 +104,32 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 	return made, err
 }
 
+// GoneError reports that a repository which was used before is not in its place.
+type GoneError struct{ place, cause string }
+
+func (e *GoneError) Error() string { return e.place + ": " + e.cause }
+
+// Cause is the error without the place.
+func (e *GoneError) Cause() string { return e.cause }
+
+// OpenKnown opens the repository in s that was used before, and has that ID if it is not
+// empty. Unlike Init it makes none: an unmounted file system looks like an empty place. The
+// error is a *GoneError if there is none, or another one.
+func OpenKnown(ctx context.Context, s sinks.Sink, id string) (*Repository, error) {
+	r, err := Open(ctx, s)
+	switch {
+	case errors.Is(err, ErrNoRepository):
+		return nil, &GoneError{s.String(), MarkerName + " and all backups are missing"}
+	case err != nil:
+		return nil, err
+	case r.ID() == "": // the marker is damaged or missing
+		r.marker.ID = id
+	case id != "" && r.ID() != id:
+		return nil, &GoneError{s.String(), fmt.Sprintf("another repository (%s) is in its place (%s)", r.ID(), id)}
+	}
+	return r, nil
+}
+
 // Damage says what is wrong with the repository's marker; nil when it is
 // whole. The backups are not affected.
 func (r *Repository) Damage() error { return r.damage }

@@ -26,7 +26,11 @@ type foreignError struct {
 }
 
 func (e *foreignError) Error() string {
-	return fmt.Sprintf("%s is foreign: %v; it does not count: find out who wrote it, then remove it, or trust the key", e.object, e.why)
+	next := "find out who wrote it, then remove it, or trust the key"
+	if errors.Is(e.why, signing.ErrRevoked) {
+		next = "find out who wrote it, then remove it"
+	}
+	return fmt.Sprintf("%s is foreign: %v; it does not count: %s", e.object, e.why, next)
 }
 
 // Is makes it both.
@@ -70,6 +74,14 @@ func KeysOf(s sinks.Sink) signing.Keys {
 // Checks reports whether signatures are checked here.
 func (r *Repository) Checks() bool { return r.keys.Trust != nil }
 
+// Memory returns where it is remembered how far repositories reached; nil if nothing is.
+func (r *Repository) Memory() *signing.Memory {
+	if !r.Checks() {
+		return nil
+	}
+	return r.keys.Memory
+}
+
 // mayTrust refuses a repository without a marker where signatures are checked: each is
 // over the repository's ID, which nothing else says.
 func (r *Repository) mayTrust() error {
@@ -112,40 +124,6 @@ func (r *Repository) sign(name string, s *sealed) error {
 	return nil
 }
 
-// Sign is the document called name, from another copy of this repository, signed here,
-// whoever signed it before; its body stays as it is.
-func (r *Repository) Sign(name string, data []byte) ([]byte, error) {
-	s, err := open(data)
-	if err == nil {
-		err = r.sign(name, &s)
-	}
-	if err == nil {
-		data = s.bytes()
-		err = bounded(data)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("sign %s: %w", name, err)
-	}
-	return data, nil
-}
-
-// InitCopy opens the repository in s that is a copy of another one, with the same ID, or
-// begins it where there is none yet.
-func InitCopy(ctx context.Context, s sinks.Sink, of *Repository) (*Repository, error) {
-	if of.damage != nil {
-		return nil, of.damage
-	}
-	err := (&Repository{sink: s, keys: KeysOf(s), marker: of.marker}).WriteDocument(ctx, MarkerName, of.marker)
-	if err != nil && !errors.Is(err, sinks.ErrExists) {
-		return nil, fmt.Errorf("make a copy of a repository: %w", err)
-	}
-	made, err := Open(ctx, s)
-	if err == nil && made.ID() != of.ID() {
-		return nil, fmt.Errorf("%s is another repository (%s) than %s (%s): name an empty place", made, made.ID(), of, of.ID())
-	}
-	return made, err
-}
-
 // Unseal is the function Unseal for what is stored under name here. Where it is to be
 // signed and is not, that is ErrForeign, and v stays as it was.
 func (r *Repository) Unseal(name string, data []byte, v any) error {
@@ -157,6 +135,15 @@ func (r *Repository) Unseal(name string, data []byte, v any) error {
 		return fmt.Errorf("%s in %s: %w", name, r.sink, err)
 	}
 	return nil
+}
+
+// SignedBy returns who signed a document that ReadSealed returned; nil if nobody did.
+func (r *Repository) SignedBy(data []byte) *signing.SignedBy {
+	s, err := open(data)
+	if err != nil {
+		return nil
+	}
+	return r.keys.Trust.SignedBy(s.Signature)
 }
 
 func (r *Repository) open(name string, data []byte) (sealed, error) {
@@ -199,35 +186,6 @@ func (r *Repository) Foreign() (names []string, why map[string]error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.foreign)), maps.Clone(r.foreign)
-}
-
-// LookForForeign looks at documents that only some readers ask for, so that Foreign knows
-// of them: of the records of what was pruned and of the results of jobs so many, those
-// that were stored last. Without trusted keys it looks at nothing.
-func (r *Repository) LookForForeign(ctx context.Context, most int) error {
-	if !r.Checks() {
-		return nil
-	}
-	for _, prefix := range []string{prunedPrefix, jobsPrefix} {
-		var newest []sinks.Object
-		trim := func() {
-			slices.SortFunc(newest, func(a, b sinks.Object) int { return b.ModTime.Compare(a.ModTime) })
-			newest = newest[:min(most, len(newest))]
-		}
-		for obj, err := range r.sink.List(ctx, prefix, "") {
-			if err != nil {
-				return fmt.Errorf("look for foreign objects below %s in %s: %w", prefix, r, err)
-			}
-			if newest = append(newest, obj); len(newest) > 10*most {
-				trim()
-			}
-		}
-		trim()
-		if _, err := dropForeign(ctx, r, newest, func(o sinks.Object) string { return o.Name }); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // checkedAtOnce is how many documents are fetched at once: they are waited for, not

@@ -1,17 +1,10 @@
 package repository_test
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -24,7 +17,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
-	"github.com/requorum/requorum/store/storetest"
 )
 
 // keyPair is a file with a private key, and a line for a file of trusted ones.
@@ -66,171 +58,6 @@ var (
 )
 
 const signedBackup = "20260102T150405Z-3f9a2c"
-
-// kinds are documents of every kind: their names in two timelines, jobs or numbers.
-var kinds = map[string][2]string{
-	"timeline":    {repository.TimelineName(signedTimeline), repository.TimelineName(otherTimeline)},
-	"manifest":    {repository.ManifestName(signedTimeline, signedBackup), repository.ManifestName(otherTimeline, signedBackup)},
-	"superseded":  {repository.SupersededName(signedTimeline, 1), repository.SupersededName(otherTimeline, 1)},
-	"mark":        {repository.MarkName{Timeline: signedTimeline, Index: 1}.String(), repository.MarkName{Timeline: otherTimeline, Index: 1}.String()},
-	"gap":         {repository.GapName{Timeline: signedTimeline, First: 1, Last: 2}.String(), repository.GapName{Timeline: otherTimeline, First: 1, Last: 2}.String()},
-	"segment":     {repository.SegmentName{Timeline: signedTimeline, First: 1}.String(), repository.SegmentName{Timeline: otherTimeline, First: 1}.String()},
-	"merged":      {repository.SegmentName{Timeline: signedTimeline, Level: 1, First: 1, Last: 2}.String(), repository.SegmentName{Timeline: otherTimeline, Level: 1, First: 1, Last: 2}.String()},
-	"verdict":     {repository.VerdictName{Sequence: 1, Level: "none", Outcome: "passed"}.String(), repository.VerdictName{Sequence: 2, Level: "none", Outcome: "passed"}.String()},
-	"pruned":      {repository.PrunedName(signedTimeline, signedBackup), repository.PrunedName(otherTimeline, signedBackup)},
-	"pruned log":  {repository.PrunedLogName(signedTimeline, 7), repository.PrunedLogName(otherTimeline, 7)},
-	"pin":         {repository.PinName(signedTimeline, signedBackup), repository.PinName(otherTimeline, signedBackup)},
-	"claim":       {repository.ClaimName("full", "20260102T010000Z", 1), repository.ClaimName("prune", "20260102T010000Z", 1)},
-	"job":         {repository.JobResultName("full", "20260102T010000Z"), repository.JobResultName("prune", "20260102T010000Z")},
-	"failed job":  {repository.JobFailedName("full", "20260102T010000Z", 1), repository.JobFailedName("prune", "20260102T010000Z", 1)},
-	"lease":       {repository.LeaseName(1), repository.LeaseName(2)},
-	"other kinds": {repository.PinName(signedTimeline, signedBackup), repository.PrunedName(signedTimeline, signedBackup)},
-}
-
-// Whatever the kind of a document: who knows whom to trust reads what that one
-// signed, where that one put it, and nothing else.
-func TestForeign(t *testing.T) {
-	key, public := keyPair(t)
-	strangerKey, _ := keyPair(t)
-	trust := textFile(t, "ops "+public)
-	past := textFile(t, `ops valid-before="20200101Z" `+public)
-	revoked := textFile(t, public)
-	type body struct{ Text string }
-	for kind, names := range kinds {
-		name, elsewhere := names[0], names[1]
-		t.Run(kind, func(t *testing.T) {
-			ctx := t.Context()
-			places := map[string]sinks.Sink{}
-			open := func(place string, keys signing.Keys) *repository.Repository {
-				if places[place] == nil {
-					places[place] = sinktest.NewMemory()
-				}
-				r, err := repository.Init(ctx, repository.WithKeys(places[place], keys), time.Now())
-				require.NoError(t, err)
-				return r
-			}
-			write := func(place, key string) []byte {
-				r := open(place, readKeys(t, key, ""))
-				require.NoError(t, r.WriteDocument(ctx, name, body{"it"}))
-				data, err := r.ReadBytes(ctx, name)
-				require.NoError(t, err)
-				return data
-			}
-			good := write("good", key)
-			unsigned := write("unsigned", "")
-			copied := func(to string, place string, data []byte) string {
-				open(place, signing.Keys{})
-				_, err := sinks.Put(ctx, places[place], to, data, sinks.CreateOptions{})
-				require.NoError(t, err)
-				return place
-			}
-			write("stranger", strangerKey)
-			for _, test := range []struct {
-				why, place, name, trust, revoked, want string
-			}{
-				{"trusted", "good", name, trust, "", ""},
-				{"unsigned", "unsigned", name, trust, "", "it is not signed"},
-				{"by a stranger", "stranger", name, trust, "", "is not among those in"},
-				{"revoked", "good", name, trust, revoked, "was revoked by"},
-				{"outside its validity", "good", name, past, "", "is not valid at " + time.Now().UTC().Format("2006")},
-				{"moved from another repository", copied(name, "other repository", good), name, trust, "", "moved here"},
-				{"moved to another timeline, number, job or kind", copied(elsewhere, "good", good), elsewhere, trust, "", "moved here"},
-				{"one byte changed", copied(name, "changed", bytes.Replace(good, []byte(`"it"`), []byte(`"is"`), 1)), name, trust, "", "does not match"},
-				{"another's sum in the envelope", copied(name, "sum", resealed(t, good, unsigned, `"it"`, `"is"`)), name, trust, "", "moved here"},
-				{"another time", copied(name, "time", bytes.Replace(good, []byte(`"signed": "`+time.Now().UTC().Format("2006")), []byte(`"signed": "2019`), 1)), name, trust, "", "moved here"},
-			} {
-				var revoked []string
-				if test.revoked != "" {
-					revoked = append(revoked, test.revoked)
-				}
-				r := open(test.place, readKeys(t, "", test.trust, revoked...))
-				v := body{"untouched"}
-				err := r.ReadDocument(ctx, test.name, &v)
-				if test.want == "" {
-					if err != nil || v.Text != "it" {
-						t.Errorf("%s: %v, %v", test.why, v, err)
-					}
-					continue
-				}
-				if !errors.Is(err, repository.ErrAltered) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.name) || v.Text != "untouched" {
-					t.Errorf("%s: %+v, error %v, want %q", test.why, v, err, test.want)
-				}
-				if wantsForeign := test.why != "one byte changed"; errors.Is(err, repository.ErrForeign) != wantsForeign || wantsForeign && !strings.Contains(err.Error(), "find out who wrote it, then remove it, or trust the key") {
-					t.Errorf("%s: error %v", test.why, err)
-				}
-				if counts, err := r.Counts(ctx, test.name); counts || err != nil {
-					t.Errorf("%s: it counts, %v", test.why, err)
-				}
-			}
-			// Without trust everything whole is read, signed or not: also what older versions wrote.
-			for _, place := range []string{"good", "unsigned", "stranger", "other repository"} {
-				var v body
-				if err := open(place, signing.Keys{}).ReadDocument(ctx, name, &v); err != nil || v.Text != "it" {
-					t.Errorf("%s, without trust: %+v, %v", place, v, err)
-				}
-			}
-		})
-	}
-}
-
-// ssh-keygen judges a document of every kind as Trust does: docs/format.md gives the line
-// that is signed.
-func TestSSHKeygenAgrees(t *testing.T) {
-	keygen := storetest.Program(t, "ssh-keygen")
-	key, public := keyPair(t)
-	_, stranger := keyPair(t)
-	trust, strangers := textFile(t, "ops "+public), textFile(t, "ops "+stranger)
-	past, revoked := textFile(t, `ops valid-before="20200101Z" `+public), textFile(t, public)
-	repo, err := repository.Init(t.Context(), repository.WithKeys(sinktest.NewMemory(), readKeys(t, key, "")), time.Now())
-	require.NoError(t, err)
-	namespaces := map[string]string{"merged": "segment", "pruned log": "pruned", "failed job": "job", "other kinds": "pin"}
-	for kind, names := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			name, kind := names[0], cmp.Or(namespaces[kind], kind)
-			data, err := repo.Seal(name, struct{ Text string }{"it"})
-			require.NoError(t, err)
-			var doc struct{ SHA256, Signed, Signature string }
-			head, _, _ := strings.Cut(string(data), "\n")
-			require.NoError(t, json.Unmarshal([]byte(strings.TrimSuffix(head, ",")+"}"), &doc))
-			sum := sha256.Sum256(data[len(head)+len("\n\"body\":\n") : len(data)-len("\n}\n")])
-			require.Equal(t, hex.EncodeToString(sum[:]), doc.SHA256)
-			armoured := textFile(t, "-----BEGIN SSH SIGNATURE-----\n"+doc.Signature+"\n-----END SSH SIGNATURE-----\n")
-			changed := strings.Replace(doc.SHA256, doc.SHA256[:1], "g", 1)
-			for _, test := range []struct {
-				why, sum, repository, name, kind, trust string
-				more                                    []string
-			}{
-				{"good", doc.SHA256, repo.ID(), name, kind, trust, nil},
-				{"by a stranger", doc.SHA256, repo.ID(), name, kind, strangers, nil},
-				{"revoked", doc.SHA256, repo.ID(), name, kind, trust, []string{"-r", revoked}},
-				{"outside its validity", doc.SHA256, repo.ID(), name, kind, past, nil},
-				{"moved from another repository", doc.SHA256, strings.Repeat("0", 32), name, kind, trust, nil},
-				{"moved from another name", doc.SHA256, repo.ID(), names[1], kind, trust, nil},
-				{"moved from another kind", doc.SHA256, repo.ID(), name, "canary", trust, nil},
-				{"changed", changed, repo.ID(), name, kind, trust, nil},
-			} {
-				cmd := exec.Command(keygen, append([]string{"-Y", "verify", "-f", test.trust, "-I", "ops", "-n", "requorum-" + test.kind, "-s", armoured}, test.more...)...)
-				cmd.Stdin = strings.NewReader(test.sum + " " + test.repository + " " + test.name + " " + doc.Signed + "\n")
-				if out, err := cmd.CombinedOutput(); (err == nil) != (test.why == "good") {
-					t.Errorf("%s: %v, %s", test.why, err, out)
-				}
-			}
-		})
-	}
-}
-
-// resealed is a signed document with another body, and that one's sum.
-func resealed(t *testing.T, signed, unsigned []byte, from, to string) []byte {
-	t.Helper()
-	var v struct{ Text string }
-	require.NoError(t, repository.Unseal(unsigned, &v))
-	v.Text = strings.Trim(to, `"`)
-	other, err := repository.Seal(v)
-	require.NoError(t, err)
-	sum := func(doc []byte) []byte { return doc[len(`{"sha256": "`):][:64] }
-	changed := bytes.Replace(signed, []byte(from), []byte(to), 1)
-	return bytes.Replace(changed, sum(signed), sum(other), 1)
-}
 
 // Of the marks of an idle cluster few are read: the first and the last of each member at
 // each index, and what foreign ones lie outside of these.
@@ -334,7 +161,6 @@ func TestForeignNames(t *testing.T) {
 	_, err := sinks.Put(ctx, place, repository.SupersededName(signedTimeline, 4), []byte("junk"), sinks.CreateOptions{})
 	must(err)
 	must(other.RecordPruned(ctx, repository.Pruned{Timeline: signedTimeline, Backup: signedBackup}))
-	must(other.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: signedTimeline, Index: 1 << 40}))
 	for _, attempt := range []int{1, 3} {
 		must(other.WriteClaim(ctx, repository.Claim{Job: "full", Slot: slot, Attempt: attempt}))
 	}
@@ -355,13 +181,10 @@ func TestForeignNames(t *testing.T) {
 	if names, err := own.PrunedNames(ctx); err != nil || len(names) != 0 {
 		t.Errorf("pruned %v, %v", names, err)
 	}
-	if names, err := own.PrunedLogs(ctx, signedTimeline); err != nil || len(names) != 0 {
-		t.Errorf("pruned logs %v, %v", names, err)
-	}
 	if s, err := own.ReadSlot(ctx, "full", slot); err != nil || s != (repository.SlotState{Next: 2}) {
 		t.Errorf("slot %+v, %v", s, err)
 	}
-	if names, _ := own.Foreign(); len(names) < 7 {
+	if names, _ := own.Foreign(); len(names) < 6 {
 		t.Errorf("foreign: %v", names)
 	}
 
@@ -412,9 +235,9 @@ func TestNotWrittenForOthers(t *testing.T) {
 	own, err := repository.Init(ctx, repository.WithKeys(sinktest.NewMemory(), readKeys(t, key, trust)), time.Now())
 	require.NoError(t, err)
 	require.NoError(t, own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}))
-	err = own.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: signedTimeline, Index: 7})
+	err = own.RecordPruned(ctx, repository.Pruned{Timeline: signedTimeline, Backup: signedBackup})
 	require.ErrorContains(t, err, "may not sign requorum-pruned")
-	if names, err := own.PrunedLogs(ctx, signedTimeline); err != nil || len(names) != 0 {
+	if names, err := own.PrunedNames(ctx); err != nil || len(names) != 0 {
 		t.Errorf("%v, %v", names, err)
 	}
 }
@@ -469,7 +292,7 @@ func TestWrappersUnwrap(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || seen < 5 {
+	if err != nil || seen < 4 {
 		t.Errorf("%d files, %v", seen, err)
 	}
 }

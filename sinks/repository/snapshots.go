@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -37,54 +36,11 @@ func (r *Repository) Attempts(ctx context.Context, t TimelineID, backup string) 
 		if _, _, n, _, err := ParseSnapshotName(obj.Name); err == nil {
 			a.Numbers = append(a.Numbers, n)
 		}
-		if _, _, n, _, err := ParseAttachmentName(obj.Name); err == nil {
+		if _, _, n, err := ParseAttachmentsName(obj.Name); err == nil {
 			a.Numbers = append(a.Numbers, n)
 		}
 	}
 	return a, nil
-}
-
-const (
-	attachmentBase   = "attachment-"
-	attachmentSuffix = ".tar.zst.age"
-	// attachmentNameLimit keeps object names well below what every place takes.
-	attachmentNameLimit = 40
-)
-
-// ValidAttachmentName refuses what cannot name an attachment: the name is a part of
-// an object's.
-func ValidAttachmentName(name string) error {
-	ok := name != "" && len(name) <= attachmentNameLimit && name[0] != '-'
-	for _, c := range []byte(name) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
-	}
-	if !ok {
-		return fmt.Errorf("%q does not name an attachment: want at most %d of a-z, 0-9 and -, such as pki", name, attachmentNameLimit)
-	}
-	return nil
-}
-
-// AttachmentName is the name of the object that holds an attachment of a full
-// snapshot: files that were stored with it. Each attempt at a snapshot has its
-// own, as in SnapshotName. Attachments are always encrypted.
-func AttachmentName(t TimelineID, backup string, attempt int, name string) string {
-	name = t.String() + fullFolder + backup + "/" + attachmentBase + name
-	if attempt > 1 {
-		name += "." + strconv.Itoa(attempt)
-	}
-	return name + attachmentSuffix
-}
-
-// ParseAttachmentName is the opposite of AttachmentName.
-func ParseAttachmentName(object string) (t TimelineID, backup string, attempt int, name string, err error) {
-	scan(object, timelineFormat+fullFolder+backupFormat, &t.ClusterID, &t.N, &backup)
-	name, number, numbered := strings.Cut(strings.TrimSuffix(object[strings.LastIndexByte(object, '/')+1:], attachmentSuffix), ".")
-	name = strings.TrimPrefix(name, attachmentBase)
-	if attempt = 1; numbered {
-		attempt, _ = strconv.Atoi(number)
-	}
-	err = checkName(object, AttachmentName(t, backup, attempt, name), "an attachment's object", t.N > 0 && ValidBackupID(backup) == nil && ValidAttachmentName(name) == nil)
-	return t, backup, attempt, name, err
 }
 
 const pinsPrefix = "pins/"

@@ -118,29 +118,18 @@ func TestPromise6DamagedReinstatement(t *testing.T) {
 	require.ErrorIs(t, m.supersede(1, 5), repository.ErrAltered, "ended anew")
 }
 
-func TestSupersededNames(t *testing.T) {
-	for n, want := range map[int]string{1: "cdf818194e3a8c32-3/superseded.json", 12: "cdf818194e3a8c32-3/superseded-12.json"} {
-		name := repository.SupersededName(logTimeline, n)
-		if got, gotN, err := repository.ParseSupersededName(want); name != want || err != nil || got != logTimeline || gotN != n {
-			t.Errorf("%s is read as %s, %d, %v, and written as %s", want, got, gotN, err, name)
-		}
+// A mark that no version writes is damaged; it is of no newer version, and stops nothing else.
+func TestSuperseded_NoneOfOurs_IsAltered(t *testing.T) {
+	m := newMarks(t)
+	for cluster, s := range map[uint64]repository.Superseded{
+		1: {Format: 1},
+		2: {Format: 1, By: m.id(2)},
+		3: {Format: 0, By: m.id(9)},
+		4: {Format: -1, By: m.id(9)},
+	} {
+		s.Timeline = m.id(cluster)
+		m.must(m.repo.WriteDocument(t.Context(), repository.SupersededName(s.Timeline, 1), s))
+		_, _, err := m.repo.Superseded(t.Context(), s.Timeline)
+		require.ErrorIs(t, err, repository.ErrAltered, "%+v", s)
 	}
-	for _, bad := range []string{"", "superseded.json", "cdf818194e3a8c32-3/superseded", "cdf818194e3a8c32-3/superseded-1.json", "cdf818194e3a8c32-3/superseded-0.json",
-		"cdf818194e3a8c32-3/superseded-02.json", "cdf818194e3a8c32-3/superseded--2.json", "cdf818194e3a8c32-3/superseded2.json", "cdf818194e3a8c32-3/superseded-2.json/x"} {
-		if got, n, err := repository.ParseSupersededName(bad); err == nil {
-			t.Errorf("%q was read as %s, %d", bad, got, n)
-		}
-	}
-}
-
-// FuzzSupersededName reads arbitrary names. What is read has no second spelling.
-func FuzzSupersededName(f *testing.F) {
-	f.Add(repository.SupersededName(logTimeline, 1))
-	f.Add(repository.SupersededName(logTimeline, 2))
-	f.Fuzz(func(t *testing.T, name string) {
-		id, n, err := repository.ParseSupersededName(name)
-		if err == nil && (repository.SupersededName(id, n) != name || sinks.ValidName(name) != nil) {
-			t.Fatalf("%q is read as %s, %d", name, id, n)
-		}
-	})
 }

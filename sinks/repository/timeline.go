@@ -213,7 +213,7 @@ func (r *Repository) ReadSuperseded(ctx context.Context, name string) (Supersede
 		return Superseded{}, err
 	}
 	return Read(ctx, r, name, func(s Superseded) (int, bool, string) {
-		return s.Format, s.Timeline == t, "about timeline " + s.Timeline.String()
+		return s.Format, s.Timeline == t && s.By.N > 0 && s.By != t, fmt.Sprintf("about timeline %s, which %s continues", s.Timeline, s.By)
 	})
 }
 

@@ -5,81 +5,55 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/sinks"
 )
 
 const (
-	verdictsPrefix   = "verdicts/"
-	verdictSeparator = "_"
-	verdictLog       = "log"
-	runFormat        = "%016x_%08x"
+	verdictsPrefix = "verdicts/"
+	// verdictTimeLayout orders the verdicts on one backup by their names.
+	verdictTimeLayout = "20060102T150405.000000000Z"
 )
 
-// VerdictName is what the name of a verdict says: a listing shows what was proved
-// of which backup, and what was not.
+// VerdictName holds what the name of a verdict says: what it is about, and when it was
+// reached.
 type VerdictName struct {
-	Sequence uint64 // of the run, from 1 to MaxSequence: the higher one is the newer
-	ID       uint32 // random, of the run
-	// Level was reached, "none" where none was; Outcome is how it ended.
-	Level, Outcome string
-	// Timeline and Backup are those of a backup, Timeline and Log of an archived
-	// log. Timeline alone is its descriptor, none the repository's own documents.
 	Timeline TimelineID
 	Backup   string
-	Log      bool
+	Finished time.Time // by the clock of the host that verified
+	ID       uint32    // random
 }
 
-// MaxSequence is the highest number of a run: a stray object with a higher one would
-// leave none for those who come after it.
-const MaxSequence = 1 << 48
-
-// String is the object's name.
+// String returns the object's name.
 func (n VerdictName) String() string {
-	parts := []string{fmt.Sprintf(runFormat, n.Sequence, n.ID), n.Level, n.Outcome}
-	if n.Timeline != (TimelineID{}) {
-		parts = append(parts, n.Timeline.String())
-	}
-	switch {
-	case n.Log:
-		parts = append(parts, verdictLog)
-	case n.Backup != "":
-		parts = append(parts, n.Backup)
-	}
-	return verdictsPrefix + strings.Join(parts, verdictSeparator) + documentSuffix
+	return fmt.Sprintf("%s%s/%s/%s-%08x%s", verdictsPrefix, n.Timeline, n.Backup, n.Finished.UTC().Format(verdictTimeLayout), n.ID, documentSuffix)
 }
 
-// ParseVerdictName reads what VerdictName.String wrote.
+// ParseVerdictName reads a name that VerdictName.String wrote.
 func ParseVerdictName(name string) (VerdictName, error) {
 	var n VerdictName
-	var err error
-	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(name, verdictsPrefix), documentSuffix), verdictSeparator)
-	if len(parts) < 4 || len(parts) > 6 {
+	var errTimeline, errTime error
+	parts := strings.Split(strings.TrimPrefix(name, verdictsPrefix), "/")
+	if len(parts) != 3 {
 		return n, fmt.Errorf("%q is not the name of a verdict", name)
 	}
-	scan(name, verdictsPrefix+runFormat, &n.Sequence, &n.ID)
-	n.Level, n.Outcome = parts[2], parts[3]
-	if len(parts) > 4 {
-		n.Timeline, err = ParseTimelineID(parts[4])
-	}
-	if len(parts) > 5 && err == nil {
-		if n.Log = parts[5] == verdictLog; !n.Log {
-			n.Backup, err = parts[5], ValidBackupID(parts[5])
-		}
-	}
-	lower := func(s string) bool { return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz") == "" }
-	valid := err == nil && n.Sequence > 0 && n.Sequence <= MaxSequence && lower(n.Level) && lower(n.Outcome)
-	return n, checkName(name, n.String(), "a verdict", valid)
+	n.Timeline, errTimeline = ParseTimelineID(parts[0])
+	n.Backup = parts[1]
+	stamp, random, _ := strings.Cut(strings.TrimSuffix(parts[2], documentSuffix), "-")
+	n.Finished, errTime = time.Parse(verdictTimeLayout, stamp)
+	scan(random, "%08x", &n.ID)
+	return n, checkName(name, n.String(), "a verdict", errTimeline == nil && errTime == nil && ValidBackupID(n.Backup) == nil)
 }
 
-// StoredVerdict is what a listing says of a verdict.
+// StoredVerdict holds what a listing says of a verdict.
 type StoredVerdict struct {
 	VerdictName
 	Object sinks.Object
 }
 
-// Verdicts lists the verdicts, the oldest first. Objects with other names are
-// passed over. It yields one error at most, last.
+// Verdicts lists the verdicts: those on one backup together, the oldest first. Objects
+// with other names are skipped. It yields one error at most, last.
 func (r *Repository) Verdicts(ctx context.Context) iter.Seq2[StoredVerdict, error] {
 	return func(yield func(StoredVerdict, error) bool) {
 		for obj, err := range r.sink.List(ctx, verdictsPrefix, "") {

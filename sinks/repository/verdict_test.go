@@ -3,6 +3,7 @@ package repository_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,51 +12,26 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
-func TestVerdictName(t *testing.T) {
-	timeline, backup := repository.TimelineID{ClusterID: 0xab, N: 2}, "20260102T150405Z-3f9a2c"
-	for _, n := range []repository.VerdictName{
-		{Sequence: 1, Level: "none", Outcome: "damaged"},
-		{Sequence: repository.MaxSequence, ID: 1<<32 - 1, Level: "drill", Outcome: "passed", Timeline: timeline},
-		{Sequence: 2, ID: 3, Level: "drill", Outcome: "passed", Timeline: timeline, Backup: backup},
-		{Sequence: 2, ID: 3, Level: "checksum", Outcome: "unchecked", Timeline: timeline, Log: true},
-	} {
-		if got, err := repository.ParseVerdictName(n.String()); err != nil || got != n {
-			t.Errorf("%s is read back as %+v, %v", n, got, err)
-		}
-	}
-	const good = "verdicts/0000000000000001_00000002_drill_passed_00000000000000ab-2_" + "20260102T150405Z-3f9a2c"
-	_, err := repository.ParseVerdictName(good + ".json")
-	require.NoError(t, err)
-	for _, bad := range []string{
-		"", "verdicts/", good, good + ".json.json", good + "_x.json", good + "x.json",
-		"verdicts/0000000000000001.json", "verdicts/0000000000000000_00000002_drill_passed.json", "verdicts/1_00000002_drill_passed.json",
-		"verdicts/0000000000000001_00000002_Drill_passed.json", "verdicts/0000000000000001_00000002__passed.json",
-		"verdicts/0000000000000001_100000002_drill_passed.json", "verdicts/0000000000000001_00000002_drill_passed_x.json",
-		"verdicts/x/0000000000000001_00000002_drill_passed.json", "0000000000000001_00000002_drill_passed.json",
-	} {
-		if got, err := repository.ParseVerdictName(bad); err == nil {
-			t.Errorf("%q was read as %+v", bad, got)
-		}
-	}
-}
-
-// Verdicts are listed by number, and what else lies beside them is passed over.
+// Verdicts on a backup are listed by time, and what else lies beside them is skipped.
 func TestVerdicts(t *testing.T) {
 	s := sinktest.NewMemory()
 	r := claimRepo(t, s)
-	for _, name := range []string{"verdicts/0000000000000010_00000000_none_passed.json", "verdicts/0000000000000009_00000000_none_passed.json", "verdicts/readme.txt"} {
+	early := repository.VerdictName{Timeline: repository.TimelineID{ClusterID: 1, N: 1}, Backup: "20260102T150405Z-3f9a2c", Finished: time.Unix(9, 0).UTC(), ID: 2}
+	late := early
+	late.Finished, late.ID = time.Unix(10, 0).UTC(), 1
+	for _, name := range []string{late.String(), early.String(), "verdicts/readme.txt"} {
 		_, err := sinks.Put(t.Context(), s, name, []byte("{}"), sinks.CreateOptions{})
 		require.NoError(t, err)
 	}
-	var got []uint64
+	var got []repository.VerdictName
 	for v, err := range r.Verdicts(t.Context()) {
 		require.NoError(t, err)
 		if v.Object.Size != 2 {
 			t.Errorf("%+v", v)
 		}
-		got = append(got, v.Sequence)
+		got = append(got, v.VerdictName)
 	}
-	if !slices.Equal(got, []uint64{9, 16}) {
+	if !slices.Equal(got, []repository.VerdictName{early, late}) {
 		t.Fatalf("got %v", got)
 	}
 	if ids, err := r.TimelineIDs(t.Context()); err != nil || len(ids) > 0 {

@@ -66,7 +66,7 @@ func (s *Sink) probe(ctx context.Context) (found sinks.Abilities, err error) {
 // the second must not be.
 func (s *Sink) probeConditional(ctx context.Context) (bool, error) {
 	for range 2 {
-		_, err := s.client.PutObject(ctx, s.probePut(probeConditional, checksum(probeData)))
+		_, err := s.client.PutObject(ctx, s.probePut(probeConditional))
 		switch status, code, _ := answer(err); {
 		case status == http.StatusPreconditionFailed:
 			s.reached.Store(true)
@@ -81,7 +81,8 @@ func (s *Sink) probeConditional(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-func (s *Sink) probePut(name, sum string) *s3.PutObjectInput {
+func (s *Sink) probePut(name string) *s3.PutObjectInput {
+	sum := checksum(probeData)
 	return &s3.PutObjectInput{
 		Bucket: &s.config.Bucket, Key: aws.String(s.key(name)),
 		Body: bytes.NewReader(probeData), ContentLength: aws.Int64(int64(len(probeData))),
@@ -129,7 +130,7 @@ func (s *Sink) probeEncryption(ctx context.Context) error {
 		return nil
 	}
 	name := fmt.Sprintf("%s-%08x", probeEncryption, crc32.ChecksumIEEE([]byte(s.config.Encryption+" "+s.config.KMSKey)))
-	in := s.probePut(name, checksum(probeData))
+	in := s.probePut(name)
 	in.ServerSideEncryption, in.SSEKMSKeyId = s.encryption()
 	_, err := s.client.PutObject(ctx, in)
 	if status, _, _ := answer(err); err != nil && status != http.StatusPreconditionFailed {

@@ -68,7 +68,7 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 			o.BaseEndpoint = aws.String(c.Endpoint)
 		}
 		o.UsePathStyle = c.PathStyle
-		o.APIOptions = append(o.APIOptions, boundAnswers)
+		o.APIOptions = append(o.APIOptions, boundAnswers, dropOperationName)
 		c.setRetries(o)
 		// Every put carries its sum, computed here once, in a header: sums in
 		// trailers are refused by many servers.
@@ -99,6 +99,19 @@ func boundAnswers(stack *middleware.Stack) error {
 		}
 		answer.Body = http.MaxBytesReader(nil, answer.Body, answerLimit)
 		return out, metadata, err
+	}), middleware.After)
+}
+
+// dropOperationName removes the query parameter x-id, in which the SDK repeats the name of
+// the operation: some servers and proxies refuse parameters that S3 does not define.
+func dropOperationName(stack *middleware.Stack) error {
+	return stack.Build.Add(middleware.BuildMiddlewareFunc("DropOperationName", func(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput, middleware.Metadata, error) {
+		if request, ok := in.Request.(*smithyhttp.Request); ok {
+			query := request.URL.Query()
+			query.Del("x-id")
+			request.URL.RawQuery = query.Encode()
+		}
+		return next.HandleBuild(ctx, in)
 	}), middleware.After)
 }
 

@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +42,8 @@ var (
 type failure struct {
 	what  string // "put a/b in s3://bucket/prefix"
 	cause string
-	kind  error // a sentinel of package sinks, or nil
+	last  string // the cause of the last attempt, if the time was over before it could be repeated
+	kind  error  // a sentinel of package sinks, or nil
 	err   error
 }
 
@@ -50,6 +52,17 @@ func (f *failure) Error() string {
 		return f.what + ": " + f.kind.Error() + f.cause
 	}
 	return f.what + ": " + f.cause
+}
+
+// Cause is why it failed, without what was tried and where.
+func (f *failure) Cause() string {
+	switch {
+	case f.last != "":
+		return f.last
+	case f.kind != nil:
+		return f.kind.Error() + f.cause
+	}
+	return f.cause
 }
 
 func (f *failure) Unwrap() []error {
@@ -73,7 +86,7 @@ func (s *Sink) explain(op operation, name string, err error) error {
 		f.what = fmt.Sprintf("%s %s", op.verb, s)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		f.cause = s.cutOff(op, name, err)
+		f.cause, f.last = s.cutOff(op, name, err)
 		return f
 	}
 	f.cause, f.kind = s.reason(op, name, err, fmt.Sprintf("for %s", s.config.Retry.For))
@@ -85,6 +98,9 @@ func (s *Sink) reason(op operation, name string, err error, tried string) (cause
 	status, code, message := answer(err)
 	if status == 0 {
 		cause, _ = unanswered(err, tried)
+		if s.isHostName(err) {
+			cause += s.otherStyle()
+		}
 		return cause, nil
 	}
 	cause, kind = s.refused(op, name, status, code, tried, err)
@@ -96,27 +112,31 @@ func (s *Sink) reason(op operation, name string, err error, tried string) (cause
 
 // cutOff explains a request whose context ended: with what its attempts had
 // failed until then.
-func (s *Sink) cutOff(op operation, name string, err error) string {
+func (s *Sink) cutOff(op operation, name string, err error) (cause, last string) {
 	over := "it was cancelled"
 	if errors.Is(err, context.DeadlineExceeded) {
 		over = "the time for it was over"
 	}
 	cut := new(cutError)
 	if !errors.As(err, &cut) {
-		return "given up without an answer, because " + over
+		return "given up without an answer, because " + over, ""
 	}
-	cause, kind := s.reason(op, name, cut.last, "each time")
+	last, kind := s.reason(op, name, cut.last, "each time")
 	if kind != nil {
-		cause = kind.Error() + cause
+		last = kind.Error() + last
 	}
-	return "given up, because " + over + "; until then: " + cause
+	return "given up, because " + over + "; until then: " + last, last
 }
 
 // refused explains an answer of the server.
 func (s *Sink) refused(op operation, name string, status int, code, tried string, err error) (cause string, kind error) {
 	switch code {
 	case "NoSuchBucket":
-		return fmt.Sprintf("bucket %s does not exist%s: create it, or correct the URL", s.config.Bucket, s.at()), nil
+		cause = fmt.Sprintf("bucket %s does not exist%s: create it, or correct the URL", s.config.Bucket, s.at())
+		if !s.config.PathStyle { // the server may take a part of the object's name for the bucket
+			cause += s.otherStyle()
+		}
+		return cause, nil
 	case "InvalidAccessKeyId":
 		return ": the access key ID is not known" + s.at() + ": check AWS_ACCESS_KEY_ID or the profile, and that they belong to this server", sinks.ErrDenied
 	case "SignatureDoesNotMatch":
@@ -139,6 +159,8 @@ func (s *Sink) refused(op operation, name string, status int, code, tried string
 		return "the server lacks something that this needs; docs/s3.md lists what", nil
 	case "ObjectLockConfigurationNotFoundError", "InvalidBucketState":
 		return s.noLock(), nil
+	case "SecondLevelDomainForbidden": // Alibaba's
+		return "the server wants the bucket in the host name: remove path-style=true from the URL", nil
 	}
 	switch {
 	case strings.HasPrefix(strings.ToUpper(code), "KMS"):
@@ -164,6 +186,11 @@ func (s *Sink) refused(op operation, name string, status int, code, tried string
 		return "the server is overloaded or throttles, and did so " + tried + ": try later, or spread the schedule", nil
 	case status == http.StatusInsufficientStorage || code == "QuotaExceeded" || code == "XMinioStorageFull":
 		return "the server has no space left", nil
+	case status == http.StatusBadRequest && (op == opPut || op == opUpload):
+		return "the server, or a proxy in front of it, refused it with status 400" + s.otherStyle() +
+			"; requorum cannot use one that refuses the header x-amz-checksum-crc32c or If-None-Match", nil
+	case status == http.StatusBadRequest:
+		return "the server, or a proxy in front of it, refused it with status 400" + s.otherStyle(), nil
 	case status >= 500:
 		return fmt.Sprintf("the server failed with status %d %s: see its log or status page", status, tried), nil
 	}
@@ -200,6 +227,31 @@ func (s *Sink) at() string {
 		return ""
 	}
 	return " at " + s.config.Endpoint
+}
+
+// otherStyle is a hint for servers that take the bucket's name only in the path, or only in
+// the host name.
+func (s *Sink) otherStyle() string {
+	switch {
+	case s.config.PathStyle:
+		return "; if the server wants the bucket in the host name, remove path-style=true from the URL"
+	case s.config.Endpoint != "":
+		return "; if the server wants the bucket in the path, as most servers other than Amazon's do, add path-style=true to the URL"
+	}
+	return ""
+}
+
+// isHostName reports whether a request failed by a host name that begins with the bucket.
+func (s *Sink) isHostName(err error) bool {
+	var dns *net.DNSError
+	var certificate x509.HostnameError
+	switch {
+	case errors.As(err, &dns):
+		return strings.HasPrefix(dns.Name, s.config.Bucket+".")
+	case errors.As(err, &certificate):
+		return strings.HasPrefix(certificate.Host, s.config.Bucket+".")
+	}
+	return false
 }
 
 func (s *Sink) noLock() string {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // big is two parts, the last one odd and short, and three chunks.
@@ -204,6 +207,78 @@ func TestPromise1ServerKilledMidway(t *testing.T) {
 	require.ErrorIs(t, err, sinks.ErrNotFound, "stat")
 	_, err = store(s, "object", []byte("again"))
 	require.NoError(t, err, "a second try")
+}
+
+// TestServersThatRefuseWhatTheyDoNotKnow: proxies and servers answer 400 to sums in trailers
+// and to query parameters that S3 does not define, whatever the environment asks the SDK for.
+func TestServersThatRefuseWhatTheyDoNotKnow(t *testing.T) {
+	server := versity(t)
+	known := []string{
+		"list-type", "prefix", "start-after", "continuation-token", "delimiter", "encoding-type", "max-keys",
+		"uploads", "uploadId", "partNumber", "max-parts", "part-number-marker", "object-lock", "versionId",
+	}
+	refused := func(r *http.Request) bool {
+		for name := range r.URL.Query() {
+			if !slices.Contains(known, name) {
+				return true
+			}
+		}
+		return r.Header.Get("X-Amz-Trailer") != "" || strings.Contains(r.Header.Get("Content-Encoding"), "aws-chunked") ||
+			strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") || r.Header.Get("X-Amz-Checksum-Mode") != ""
+	}
+	ctx := t.Context()
+	for _, sums := range []string{"when_supported", "when_required"} {
+		t.Setenv("AWS_REQUEST_CHECKSUM_CALCULATION", sums)
+		t.Setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", sums)
+		proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "unknown", Match: refused, Times: -1, Do: sinktest.Refuse(400, "InvalidArgument")})
+		s := proxied(t, server, proxy, sums, briefly)
+		a, err := s.Abilities(ctx)
+		require.NoError(t, err)
+		require.True(t, a.ExclusiveCreate)
+		for name, size := range map[string]int64{"small": 1000, "large": int64(storetest.Amount(big, 200<<20, 200<<20))} {
+			data := sinktest.Random(1, size)
+			_, err := store(s, name, data)
+			require.NoError(t, err)
+			holds(t, s, name, data)
+			_, err = store(s, name, data)
+			require.ErrorIs(t, err, sinks.ErrExists)
+		}
+		for _, err := range s.List(ctx, "", "") {
+			require.NoError(t, err)
+		}
+		w, err := s.Create(ctx, "aborted", sinks.CreateOptions{})
+		require.NoError(t, err)
+		_, err = w.Write(sinktest.Random(2, big))
+		require.NoError(t, err)
+		require.NoError(t, w.Abort())
+		require.NoError(t, s.Delete(ctx, "small"))
+		// The proxy does refuse.
+		answer, err := http.Get(proxy.Endpoint + "/plain?x-id=ListObjects")
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, http.StatusBadRequest, answer.StatusCode)
+		proxy.AllFired(t)
+	}
+}
+
+// TestServersThatRefuseSums: the error of the first try names the header.
+func TestServersThatRefuseSums(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
+		Name: "sum", Match: func(r *http.Request) bool { return r.Header.Get("X-Amz-Checksum-Crc32c") != "" }, Times: -1, Do: sinktest.Refuse(400, "InvalidRequest"),
+	})
+	s := proxied(t, server, proxy, "p")
+	for _, do := range []func() error{
+		func() error { _, err := s.Abilities(t.Context()); return err },
+		func() error { _, err := store(s, "small", []byte("x")); return err },
+	} {
+		before := len(proxy.Requests())
+		require.ErrorContains(t, do(), "cannot use one that refuses the header x-amz-checksum-crc32c")
+		if n := len(proxy.Requests()) - before; n != 1 {
+			t.Errorf("%d requests, want 1: %q", n, proxy.Requests())
+		}
+	}
 }
 
 // TestReadOfAReplacedObject: half of one object and half of another is never

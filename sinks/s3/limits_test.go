@@ -1,13 +1,10 @@
 package s3_test
 
 import (
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -192,27 +189,5 @@ func TestListThatDoesNotEnd(t *testing.T) {
 				t.Errorf("after %d pages: %v", asked, err)
 			}
 		})
-	}
-}
-
-// A server that speaks HTTP/2 is spoken to, with a CA of its own and redirects refused.
-func TestHTTP2(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor != 2 {
-			t.Errorf("%s %s came by %s", r.Method, r.URL, r.Proto)
-		}
-		w.Header().Set("Content-Length", "7")
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
-	s, err := s3.Open(t.Context(), s3.Config{Bucket: "bucket", Region: "x", Endpoint: server.URL, PathStyle: true, CAFile: ca,
-		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")})
-	require.NoError(t, err)
-	defer s.Close()
-	if o, err := s.Stat(t.Context(), "a"); err != nil || o.Size != 7 {
-		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -117,22 +117,6 @@ func TestRetryForEnds(t *testing.T) {
 	}
 }
 
-// TestRetryForEndsWithItsContext, in a pause as well.
-func TestRetryForEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	server := versity(t)
-	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "all", Times: -1, Do: sinktest.Refuse(503, "SlowDown")})
-	s := proxied(t, server, proxy, "p", trying(time.Hour, 0))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	began := time.Now()
-	_, err := sinks.Put(ctx, s, "object", nil, sinks.CreateOptions{})
-	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 30*time.Second {
-		t.Errorf("after %s: %v", took, err)
-	}
-	proxy.AllFired(t)
-}
-
 // TestRetryForNotTheHopeless: waiting mends no certificate.
 func TestRetryForNotTheHopeless(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,17 @@ import (
 type Keys struct {
 	Signer *Signer // nil: nothing is signed
 	Trust  *Trust  // nil: nobody's signature is checked
+	Memory *Memory // nil: nothing is remembered
+}
+
+// Memory says where a reader remembers how far each repository reached: signatures say
+// nothing of objects that were deleted or hidden, or of an older copy. It counts only with
+// Trust: without, whoever can write to a repository could make it seem to have reached
+// anything.
+type Memory struct {
+	Dir    string      // has one file for each repository; it is made when it is needed
+	Allow  bool        // a repository that holds less is taken as it is, and remembered so
+	Unkept func(error) // is called if something cannot be remembered, which stops nobody
 }
 
 // Read reads the key in signingKey, and the trusted keys in trust less those in the
@@ -141,6 +152,41 @@ func (s *Signer) Sign(what Statement) (string, error) {
 		return "", fmt.Errorf("sign %s: %w", what.Object, err)
 	}
 	return base64.StdEncoding.EncodeToString(sig.Marshal()), nil
+}
+
+// SignedBy names the key of a signature. Its JSON form is stable.
+type SignedBy struct {
+	Key     string `json:"key"`            // its fingerprint
+	Name    string `json:"name,omitempty"` // that the file of trusted keys gives it
+	Checked bool   `json:"checked"`        // whether the signature was checked
+}
+
+func (s SignedBy) String() string {
+	text := strings.TrimSpace(s.Name + " " + s.Key)
+	if !s.Checked {
+		text += " (not checked: no trusted keys are given)"
+	}
+	return text
+}
+
+// SignedBy returns whose key a signature is by, which Check passed unless t is nil; nil
+// for none.
+func (t *Trust) SignedBy(signature string) *SignedBy {
+	data, err := base64.StdEncoding.DecodeString(signature)
+	if err != nil || len(data) == 0 {
+		return nil
+	}
+	sig, err := sshsig.ParseSignature(data)
+	if err != nil {
+		return nil
+	}
+	by := &SignedBy{Key: ssh.FingerprintSHA256(sig.PublicKey), Checked: t != nil}
+	if t != nil {
+		for _, one := range t.allowed[string(sig.PublicKey.Marshal())] {
+			by.Name = one.who
+		}
+	}
+	return by
 }
 
 // Check is nil where signature is over what, by a key that was trusted when it was

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 var what = signing.Statement{Kind: "manifest", SHA256: strings.Repeat("ab", 32), Repository: "0123", Object: "00-1/full/x/manifest.json", Time: "2026-06-01T12:00:00Z"}
@@ -153,13 +154,7 @@ func TestRefusedSigner(t *testing.T) {
 
 // ssh-keygen's keys sign, and it checks what they signed.
 func TestOpenSSH(t *testing.T) {
-	tool, err := exec.LookPath("ssh-keygen")
-	if err != nil {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal("ssh-keygen is missing: install the package openssh-client")
-		}
-		t.Skip("there is no ssh-keygen here (package openssh-client)")
-	}
+	tool := storetest.Program(t, "ssh-keygen") // Debian's package openssh-client
 	dir := t.TempDir()
 	run := func(stdin string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), tool, args...)
@@ -173,7 +168,7 @@ func TestOpenSSH(t *testing.T) {
 	if out, err := run("", "-q", "-t", "ed25519", "-N", "secret", "-f", "locked"); err != nil {
 		t.Fatal(err, out)
 	}
-	_, err = signing.ReadSigner(filepath.Join(dir, "locked"))
+	_, err := signing.ReadSigner(filepath.Join(dir, "locked"))
 	require.ErrorContains(t, err, "passphrase")
 	public, err := os.ReadFile(filepath.Join(dir, "key.pub"))
 	require.NoError(t, err)

@@ -197,12 +197,15 @@ func parseTime(value string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q: want a time in UTC with a Z at its end, such as 20260131Z or 20260131235900Z: without it, it is another time on each host", value)
 }
 
+// ErrRevoked says that a key is not trusted any more.
+var ErrRevoked = errors.New("was revoked")
+
 // permits reports whether a key may sign in a namespace, at a time; an empty namespace is
 // any that it may sign in.
 func (t *Trust) permits(key ssh.PublicKey, namespace string, at time.Time) error {
 	name := ssh.FingerprintSHA256(key)
 	if file, is := t.revoked[string(key.Marshal())]; is {
-		return fmt.Errorf("key %s was revoked by %s", name, file)
+		return fmt.Errorf("key %s %w by %s", name, ErrRevoked, file)
 	}
 	err := fmt.Errorf("key %s is not among those in %s", name, t.files.Trusted.Name)
 	for _, one := range t.allowed[string(key.Marshal())] {

@@ -10,16 +10,22 @@ import (
 	"github.com/requorum/requorum/sinks/signing"
 )
 
-// NewKeys are those of somebody who signs, and trusts nobody else.
+// NewKeys returns the keys of somebody who signs, and trusts nobody else.
 func NewKeys(t testing.TB) signing.Keys {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	WriteKey(t, key)
+	keys, err := signing.Read(key, key+".trust", nil)
+	require.NoError(t, err)
+	return keys
+}
+
+// WriteKey writes a key that signs to path, and to path.trust the line that names it in a
+// file of trusted keys, as docs/keys.md makes them.
+func WriteKey(t testing.TB, path string) {
 	t.Helper()
 	private, public, err := signing.NewKey()
 	require.NoError(t, err)
-	dir := t.TempDir()
-	key, trust := filepath.Join(dir, "key"), filepath.Join(dir, "trust")
-	require.NoError(t, os.WriteFile(key, private, 0o600))
-	require.NoError(t, os.WriteFile(trust, append([]byte("ops@example.com "), public...), 0o600))
-	keys, err := signing.Read(key, trust, nil)
-	require.NoError(t, err)
-	return keys
+	require.NoError(t, os.WriteFile(path, private, 0o600))
+	require.NoError(t, os.WriteFile(path+".trust", append([]byte("ops@example.com "), public...), 0o600))
 }

@@ -23,6 +23,8 @@ import (
 type VersityGWOptions struct {
 	// TLS serves https, with a certificate that S3Server.CAFile signed.
 	TLS bool
+	// VirtualDomain is the host name before which it takes a bucket's name.
+	VirtualDomain string
 	// Buckets are made at the start.
 	Buckets []S3Bucket
 }
@@ -43,6 +45,9 @@ func StartVersityGW(t testing.TB, opts VersityGWOptions) *S3Server {
 		"--port", s.address(), "--quiet", "--health", s.ready, "--keep-alive",
 		// Without an IAM folder an unknown key would be answered 404.
 		"--iam-dir", iam, "--iam-cache-disable",
+	}
+	if opts.VirtualDomain != "" {
+		args = append(args, "--virtual-domain", opts.VirtualDomain)
 	}
 	if opts.TLS {
 		authority := storetest.NewAuthority(t)

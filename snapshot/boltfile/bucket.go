@@ -27,51 +27,79 @@ func (b *Bucket) Get(key []byte) ([]byte, error) {
 
 // Bucket opens a bucket inside this one; nil when there is none of that name.
 func (b *Bucket) Bucket(name []byte) (*Bucket, error) {
-	p, e, err := b.find(name)
+	at, e, err := b.find(name)
 	if err != nil || e == nil || !e.Bucket {
 		return nil, err
 	}
-	return b.open(p, *e)
-}
-
-// open opens the bucket that an element of a page is.
-func (b *Bucket) open(p *Page, e Element) (*Bucket, error) {
+	p := at.page
 	root, inline, err := parseBucket(e.Value)
 	if err != nil {
 		return nil, &PageError{p.id, p.offset, fmt.Errorf("bucket %q: %w", e.Key, err)}
 	}
 	if inline != nil {
 		inline.id, inline.offset = p.id, p.offset
+		inline.start = p.keyAt(at.index) + int64(len(e.Key)) + bucketHeaderSize
 	}
 	return &Bucket{file: b.file, root: root, inline: inline}, nil
 }
 
-// find returns the element of a key, and its page; nil when there is none.
-func (b *Bucket) find(key []byte) (*Page, *Element, error) {
+// find returns the element of a key, and where it is; nil when there is none.
+func (b *Bucket) find(key []byte) (position, *Element, error) {
 	c := b.Cursor()
 	if err := c.seek(key); err != nil || !c.valid() {
-		return nil, nil, err
+		return position{}, nil, err
 	}
-	p, e := c.at()
+	_, e := c.at()
 	if !bytes.Equal(e.Key, key) {
-		return nil, nil, nil
+		return position{}, nil, nil
 	}
-	return p, &e, nil
+	return c.stack[len(c.stack)-1], &e, nil
 }
 
 // ForEach calls do for every key in order until it returns an error, which it
 // then returns. The value of a bucket is nil.
 func (b *Bucket) ForEach(do func(key, value []byte) error) error {
+	return b.EachElement(func(e Element, _ int64) error {
+		if e.Bucket {
+			return do(e.Key, nil)
+		}
+		return do(e.Key, e.Value)
+	})
+}
+
+// EachElement is ForEach with the elements themselves, and the offset of each one's key in
+// the file; its value is behind that.
+func (b *Bucket) EachElement(do func(e Element, at int64) error) error {
 	c := b.Cursor()
-	for key, value, err := c.First(); key != nil || err != nil; key, value, err = c.Next() {
-		if err != nil {
-			return err
-		}
-		if err := do(key, value); err != nil {
-			return err
-		}
+	err := c.reset()
+	if err == nil {
+		err = c.descendFirst()
 	}
-	return nil
+	var before []byte
+	for err == nil && len(c.stack) > 0 {
+		p := c.stack[len(c.stack)-1].page
+		for i := range p.count {
+			e := p.Element(i)
+			switch {
+			case len(e.Key) == 0:
+				return c.fault(p, errEmptyKey)
+			case bytes.Compare(before, e.Key) >= 0:
+				return c.fault(p, outOfOrder(before, e.Key))
+			}
+			before = e.Key
+			if err := do(e, p.keyAt(i)); err != nil {
+				return err
+			}
+		}
+		err = c.up()
+	}
+	return err
+}
+
+var errEmptyKey = errors.New("an empty key")
+
+func outOfOrder(before, key []byte) error {
+	return fmt.Errorf("key %x follows %x, which is out of order", key, before)
 }
 
 // maxDepth is above any tree's: a page has two children at least, and a
@@ -137,7 +165,7 @@ func (c *Cursor) Next() (key, value []byte, err error) {
 	}
 	if c.valid() {
 		if p, e := c.at(); bytes.Compare(before.Key, e.Key) >= 0 {
-			return nil, nil, c.fault(p, fmt.Errorf("key %x follows %x, which is out of order", e.Key, before.Key))
+			return nil, nil, c.fault(p, outOfOrder(before.Key, e.Key))
 		}
 	}
 	return c.current()
@@ -272,7 +300,7 @@ func (c *Cursor) current() (key, value []byte, err error) {
 	p, e := c.at()
 	switch {
 	case len(e.Key) == 0:
-		return nil, nil, c.fault(p, errors.New("an empty key"))
+		return nil, nil, c.fault(p, errEmptyKey)
 	case e.Bucket:
 		return e.Key, nil, nil
 	}

@@ -44,8 +44,26 @@ func walkDB(db []byte) error {
 	if err != nil {
 		return err
 	}
+	inMemory, err := OpenBytes(context.Background(), db)
+	if err != nil {
+		return err
+	}
 	_, err = walk(f.Root(), 3)
-	return err
+	return errors.Join(err, walkElements(inMemory.Root(), 3))
+}
+
+// walkElements is walk by EachElement.
+func walkElements(b *Bucket, depth int) error {
+	return b.EachElement(func(e Element, _ int64) error {
+		if !e.Bucket || depth == 0 {
+			return nil
+		}
+		child, err := b.Bucket(e.Key)
+		if err != nil || child == nil {
+			return err
+		}
+		return walkElements(child, depth-1)
+	})
 }
 
 // smallDB is one that is walked through in no time.

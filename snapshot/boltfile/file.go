@@ -12,7 +12,8 @@
 //
 // A File and what comes from it is used by one goroutine at a time.
 //
-// The keys of etcd's bucket key are read here too: see ParseRow.
+// The rows of etcd's bucket key are read here too, and nowhere else: see ParseRow and
+// ParseKeyValue.
 //
 // # The format
 //
@@ -45,6 +46,7 @@
 package boltfile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,8 +66,12 @@ const (
 
 // File is an open database.
 type File struct {
+	ctx  context.Context
 	r    io.ReaderAt
+	data []byte // the whole file, if it is in memory: pages are not copied then
 	meta Meta
+	// otherMeta is what is wrong with the meta page that does not count; nil if nothing is.
+	otherMeta error
 
 	cache map[uint64]*Page
 	order []uint64 // of the cached pages, the oldest first
@@ -76,7 +82,7 @@ type File struct {
 // and r's own.
 func Open(ctx context.Context, r io.ReaderAt, size int64) (*File, error) {
 	r = contextReaderAt{ctx, r}
-	m, err := findMeta(r, size)
+	m, other, err := findMeta(r, size)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +90,23 @@ func Open(ctx context.Context, r io.ReaderAt, size int64) (*File, error) {
 		return nil, &PageError{uint64(size) / uint64(m.PageSize), size,
 			fmt.Errorf("the file ends here, and is said to have %d pages of %d bytes: %w", m.Pages, m.PageSize, io.ErrUnexpectedEOF)}
 	}
-	return &File{r: r, meta: m, cache: map[uint64]*Page{}}, nil
+	return &File{ctx: ctx, r: r, meta: m, otherMeta: other, cache: map[uint64]*Page{}}, nil
+}
+
+// OpenBytes is Open of a database in memory, such as a mapped file. Keys and values lie in data.
+func OpenBytes(ctx context.Context, data []byte) (*File, error) {
+	f, err := Open(ctx, bytes.NewReader(data), int64(len(data)))
+	if err == nil {
+		f.data = data
+	}
+	return f, err
 }
 
 // Meta is the meta page that counts.
 func (f *File) Meta() Meta { return f.meta }
+
+// OtherMeta is what is wrong with the meta page that does not count; nil if nothing is.
+func (f *File) OtherMeta() error { return f.otherMeta }
 
 // PageSize is the size of a page in bytes.
 func (f *File) PageSize() int { return f.meta.PageSize }
@@ -131,8 +149,8 @@ func (f *File) page(id uint64) (*Page, error) {
 	}
 	offset := int64(id) * int64(f.meta.PageSize)
 	fault := func(err error) (*Page, error) { return nil, &PageError{id, offset, err} }
-	b := make([]byte, f.meta.PageSize)
-	if err := ReadFull(f.r, b, offset); err != nil {
+	b, err := f.read(offset, f.meta.PageSize, nil)
+	if err != nil {
 		return nil, err
 	}
 	size, err := f.meta.Extent(id, b)
@@ -140,22 +158,29 @@ func (f *File) page(id uint64) (*Page, error) {
 		return fault(err)
 	}
 	if size > len(b) {
-		longer := make([]byte, size)
-		n := copy(longer, b)
-		if err := ReadFull(f.r, longer[n:], offset+int64(n)); err != nil {
+		if b, err = f.read(offset, size, b); err != nil {
 			return nil, err
 		}
-		b = longer
 	}
 	p, err := parsePage(b)
 	if err != nil {
 		return fault(err)
 	}
-	p.id, p.offset = id, offset
+	p.id, p.offset, p.start = id, offset, offset
 	if len(b) == f.meta.PageSize {
 		f.keep(p)
 	}
 	return p, nil
+}
+
+// read returns size bytes at an offset, of which the first are known.
+func (f *File) read(offset int64, size int, known []byte) ([]byte, error) {
+	if f.data != nil {
+		return f.data[offset:][:size:size], context.Cause(f.ctx)
+	}
+	b := make([]byte, size)
+	n := copy(b, known)
+	return b, ReadFull(f.r, b[n:], offset+int64(n))
 }
 
 // ReadFull fills b. Its errors are the place's, not the database's: whoever calls it has

@@ -2,6 +2,7 @@ package boltfile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ const (
 type Page struct {
 	id     uint64 // of the page, or of the one that an inline bucket lies in
 	offset int64  // of that page in the file
+	start  int64  // of bytes in the file
 	leaf   bool
 	count  int
 	more   uint32 // how many more pages it extends over
@@ -98,6 +100,12 @@ func (p *Page) Element(i int) Element {
 		Value:  data[keySize:][:valueSize:valueSize],
 		Bucket: le.Uint32(e)&bucketFlag != 0,
 	}
+}
+
+// keyAt is the offset of a leaf element's key in the file.
+func (p *Page) keyAt(i int) int64 {
+	at := headerSize + i*elementSize
+	return p.start + int64(at) + int64(binary.LittleEndian.Uint32(p.bytes[at+4:]))
 }
 
 // search returns the first element whose key is not below key.
@@ -167,8 +175,9 @@ func parseMeta(b []byte) (Meta, error) {
 
 // findMeta returns the meta page that counts. The first one gives the page
 // size and with it where the second one is; when the first is damaged, the
-// second is looked for behind each size that a page can have.
-func findMeta(r io.ReaderAt, size int64) (Meta, error) {
+// second is looked for behind each size that a page can have. The other error is what is
+// wrong with the page that does not count; nil if it is sound.
+func findMeta(r io.ReaderAt, size int64) (m Meta, other, err error) {
 	read := func(at int64) (Meta, error) {
 		b := make([]byte, headerSize+metaSize)
 		n, err := r.ReadAt(b, at)
@@ -180,7 +189,7 @@ func findMeta(r io.ReaderAt, size int64) (Meta, error) {
 	var failed *readError
 	best, firstErr := read(0)
 	if errors.As(firstErr, &failed) || errors.Is(firstErr, ErrBigEndian) {
-		return Meta{}, firstErr
+		return Meta{}, nil, firstErr
 	}
 	candidates := []int{best.PageSize}
 	if firstErr != nil {
@@ -197,8 +206,11 @@ func findMeta(r io.ReaderAt, size int64) (Meta, error) {
 		second, err := read(int64(pageSize))
 		switch {
 		case errors.As(err, &failed), errors.Is(err, ErrBigEndian):
-			return Meta{}, err
+			return Meta{}, nil, err
 		case err != nil || second.PageSize != pageSize:
+			if found {
+				other = &PageError{1, int64(pageSize), cmp.Or(err, fmt.Errorf("it has pages of %d bytes, page 0 of %d", second.PageSize, pageSize))}
+			}
 			continue
 		case !found || second.Transaction > best.Transaction:
 			best, found = second, true
@@ -206,9 +218,12 @@ func findMeta(r io.ReaderAt, size int64) (Meta, error) {
 		}
 	}
 	if !found {
-		return Meta{}, fmt.Errorf("%w: page 0: %w; no intact page 1 either", ErrNotDatabase, firstErr)
+		return Meta{}, nil, fmt.Errorf("%w: page 0: %w; no intact page 1 either", ErrNotDatabase, firstErr)
 	}
-	return best, nil
+	if firstErr != nil {
+		other = &PageError{0, 0, firstErr}
+	}
+	return best, other, nil
 }
 
 // readError marks a failure of the source, as against of its bytes.

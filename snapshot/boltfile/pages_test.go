@@ -86,6 +86,7 @@ func compare(t *testing.T, path string, theirs *bolt.Bucket, ours *Bucket) (keys
 	c := ours.Cursor()
 	k, v, err := c.First()
 	var last []byte
+	direct := 0
 	walk := theirs.ForEach(func(wantKey, wantValue []byte) error {
 		if err != nil {
 			return err
@@ -117,6 +118,7 @@ func compare(t *testing.T, path string, theirs *bolt.Bucket, ours *Bucket) (keys
 			return fmt.Errorf("Get(%q), which is not there: %q, %w", after, got, err)
 		}
 		keys++
+		direct++
 		last = bytes.Clone(wantKey)
 		k, v, err = c.Next()
 		return err
@@ -130,6 +132,19 @@ func compare(t *testing.T, path string, theirs *bolt.Bucket, ours *Bucket) (keys
 	if k, _, err := ours.Last(); err != nil || !bytes.Equal(k, last) {
 		t.Fatalf("%s: Last: %q, %v, not %q", path, k, err, last)
 	}
+	found := 0
+	require.NoError(t, ours.EachElement(func(e Element, at int64) error {
+		found++
+		stored := make([]byte, len(e.Key)+len(e.Value))
+		if err := ReadFull(ours.file.r, stored, at); err != nil || !bytes.Equal(stored, append(bytes.Clone(e.Key), e.Value...)) {
+			return fmt.Errorf("%s: key %q is not at byte %d: %w", path, e.Key, at, err)
+		}
+		if want := theirs.Get(e.Key); e.Bucket != (want == nil) || want != nil && !bytes.Equal(want, e.Value) {
+			return fmt.Errorf("%s: key %q has %d bytes, want %d", path, e.Key, len(e.Value), len(want))
+		}
+		return nil
+	}))
+	require.Equal(t, direct, found, path)
 	return keys
 }
 
@@ -143,6 +158,8 @@ func TestEverythingThatBboltFinds(t *testing.T) {
 			db := makeDB(t, pageSize, fill(rnd, 4000), remove(rnd), fill(rnd, 500))
 			ours, err := Open(t.Context(), bytes.NewReader(db), int64(len(db)))
 			require.NoError(t, err)
+			inMemory, err := OpenBytes(t.Context(), db)
+			require.NoError(t, err)
 			if ours.PageSize() != pageSize || ours.Size() > int64(len(db)) {
 				t.Errorf("page size %d, size %d of %d", ours.PageSize(), ours.Size(), len(db))
 			}
@@ -152,8 +169,10 @@ func TestEverythingThatBboltFinds(t *testing.T) {
 			require.NoError(t, err)
 			defer theirs.Close()
 			err = theirs.View(func(tx *bolt.Tx) error {
-				if keys := compare(t, "", tx.Cursor().Bucket(), ours.Root()); keys < 3000 {
-					t.Errorf("only %d keys were compared", keys)
+				for _, f := range []*File{ours, inMemory} {
+					if keys := compare(t, "", tx.Cursor().Bucket(), f.Root()); keys < 3000 {
+						t.Errorf("only %d keys were compared", keys)
+					}
 				}
 				return nil
 			})

@@ -54,12 +54,21 @@ func (r Revision) String() string {
 	return fmt.Sprintf("%d.%d", r.Main, r.Sub)
 }
 
+// The fields of an mvccpb.KeyValue.
+const (
+	fieldKey protowire.Number = iota + 1
+	fieldCreated
+	fieldModified
+	fieldVersion
+	fieldValue
+	fieldLease
+)
+
 // KeyOf finds the user's key in the value of a row, an mvccpb.KeyValue, without
 // decoding the rest; nil where there is none.
 func KeyOf(value []byte) ([]byte, error) {
-	const fieldKey = 1
 	// It comes first, and is mostly short: nothing of a replay is done as often as this.
-	if len(value) > 1 && value[0] == fieldKey<<3|byte(protowire.BytesType) && value[1] < 1<<7 && int(value[1]) <= len(value)-2 {
+	if len(value) > 1 && value[0] == byte(fieldKey)<<3|byte(protowire.BytesType) && value[1] < 1<<7 && int(value[1]) <= len(value)-2 {
 		return value[2 : 2+int(value[1])], nil
 	}
 	for len(value) > 0 {
@@ -73,4 +82,97 @@ func KeyOf(value []byte) ([]byte, error) {
 		value = value[n:]
 	}
 	return nil, nil
+}
+
+// KeyValue is the value of a row, an mvccpb.KeyValue. Key and Value point into the row.
+type KeyValue struct {
+	Key, Value                        []byte // Value is nil if the row has none
+	Created, Modified, Version, Lease int64
+	// Unknown is a field that etcd up to 3.7 does not have; 0 if there is none.
+	Unknown protowire.Number
+}
+
+// ParseKeyValue decodes the value of a row as etcd encodes it: each field at most once, in
+// the order of their numbers.
+func ParseKeyValue(b []byte) (kv KeyValue, err error) {
+	for last := protowire.Number(0); len(b) > 0; {
+		f, n := ConsumeField(b)
+		switch {
+		case n < 0:
+			return kv, protowire.ParseError(n)
+		case f.Number <= last:
+			return kv, fmt.Errorf("field %d comes after field %d", f.Number, last)
+		case f.Number > fieldLease:
+			kv.Unknown = f.Number
+		case (f.Number == fieldKey || f.Number == fieldValue) != (f.Kind == protowire.BytesType), f.Kind != protowire.BytesType && f.Kind != protowire.VarintType:
+			return kv, fmt.Errorf("field %d has the type %d", f.Number, f.Kind)
+		}
+		switch f.Number {
+		case fieldKey:
+			kv.Key = f.Bytes
+		case fieldCreated:
+			kv.Created = int64(f.Varint)
+		case fieldModified:
+			kv.Modified = int64(f.Varint)
+		case fieldVersion:
+			kv.Version = int64(f.Varint)
+		case fieldValue:
+			kv.Value = f.Bytes
+		case fieldLease:
+			kv.Lease = int64(f.Varint)
+		default:
+		}
+		last, b = f.Number, b[n:]
+	}
+	return kv, nil
+}
+
+// Size is the length of the encoded form; a deletion has only the key in it.
+func (kv *KeyValue) Size(deleted bool) int {
+	n := sizeOfBytes(kv.Key)
+	if deleted {
+		return n
+	}
+	return n + sizeOfNumber(kv.Created) + sizeOfNumber(kv.Modified) + sizeOfNumber(kv.Version) + sizeOfBytes(kv.Value) + sizeOfNumber(kv.Lease)
+}
+
+// Append encodes it as etcd does.
+func (kv *KeyValue) Append(b []byte, deleted bool) []byte {
+	b = appendBytes(b, fieldKey, kv.Key)
+	if deleted {
+		return b
+	}
+	b = appendNumber(b, fieldCreated, kv.Created)
+	b = appendNumber(b, fieldModified, kv.Modified)
+	b = appendNumber(b, fieldVersion, kv.Version)
+	b = appendBytes(b, fieldValue, kv.Value)
+	return appendNumber(b, fieldLease, kv.Lease)
+}
+
+func sizeOfNumber(n int64) int {
+	if n == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeVarint(uint64(n))
+}
+
+func sizeOfBytes(b []byte) int {
+	if len(b) == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeBytes(len(b))
+}
+
+func appendNumber(b []byte, number protowire.Number, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), uint64(n))
+}
+
+func appendBytes(b []byte, number protowire.Number, value []byte) []byte {
+	if len(value) == 0 {
+		return b
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
 }

@@ -16,7 +16,7 @@ import (
 // forgot is renewed; a learner, which nobody can log in to, serves with the
 // voter's token and is the first candidate.
 func TestAuthAndLearner(t *testing.T) {
-	for _, version := range []string{"3.4", "3.7"} {
+	for _, version := range []string{"3.5", "3.7"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			c := storetest.Start(t, storetest.Options{Version: version})
@@ -29,20 +29,11 @@ func TestAuthAndLearner(t *testing.T) {
 			s := survey(t, cli)
 			b := barrier(t, cli, s)
 			list := cli.Candidates(s, b)
-			if version == "3.4" { // its learners do not serve snapshots
-				if len(list) != 1 || list[0].IsLearner {
-					t.Errorf("candidates %v", list)
-				}
-				list = slices.Clone(s.Members)
-				slices.Reverse(list)
-			}
 			if len(list) != 2 || !list[0].IsLearner || list[0].Endpoint != c.Member(learner).ClientURL {
 				t.Fatalf("candidates %v", list)
 			}
 			require.NoError(t, cli.WaitApplied(t.Context(), list[0], b))
-			if version != "3.4" {
-				readAll(t, cli, list[0])
-			}
+			readAll(t, cli, list[0])
 			_, err := cli.HashKV(t.Context(), list[1], 0)
 			require.NoError(t, err)
 
@@ -74,12 +65,7 @@ func checkLogin(t *testing.T, c *storetest.Cluster) {
 	}
 
 	config.User, config.Password = "", ""
-	if c.Version() == "3.4" { // where anybody may ask for the status
-		anybody := dial(t, config)
-		_, err = anybody.Stream(t.Context(), survey(t, anybody).Members[0])
-	} else {
-		_, err = dial(t, config).Survey(t.Context())
-	}
+	_, err = dial(t, config).Survey(t.Context())
 	if !errors.Is(err, client.ErrLogin) || !strings.Contains(err.Error(), "authentication on") {
 		t.Errorf("no user: %v", err)
 	}
@@ -87,9 +73,7 @@ func checkLogin(t *testing.T, c *storetest.Cluster) {
 	config.User, config.Password = "user0", "password-of-user0"
 	cli := dial(t, config)
 	s := survey(t, cli)
-	if c.Version() != "3.4" { // there the barrier reads a key
-		barrier(t, cli, s)
-	}
+	barrier(t, cli, s)
 	if _, err := cli.Stream(t.Context(), s.Members[0]); !errors.Is(err, client.ErrPermission) || !strings.Contains(err.Error(), "root role") {
 		t.Errorf("a snapshot without the root role: %v", err)
 	}

@@ -12,32 +12,18 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// How a Barrier was obtained.
-const (
-	// MethodMemberList is a linearizable member list (3.5 and later).
-	MethodMemberList = "member-list"
-	// MethodRange is a linearizable read of a key (3.4, whose member list
-	// ignores the wish for linearizability).
-	MethodRange = "range"
-)
-
 // Barrier is a point that every write acknowledged before Barrier was called
 // lies at or before. What is read from a member that has applied it misses no
 // such write.
 type Barrier struct {
 	// Index is the raft index that Member had applied after a quorum confirmed
-	// it, Term the term of the last entry applied by then.
-	//
-	// From 3.5 on a snapshot that holds the barrier has a consistent_index of
-	// at least Index. 3.4 moves consistent_index only with entries that touch
-	// its database: Index is right for the running member, and a 3.4 snapshot is
-	// held against Revision.
+	// it, Term the term of the last entry applied by then. A snapshot that holds the
+	// barrier has a consistent_index of at least Index.
 	Index, Term uint64
 	// Revision is of the key-value store. Alone it misses writes of leases and
 	// of users.
 	Revision int64
 	Member   MemberStatus // that gave it, as it was then
-	Method   string
 }
 
 // ErrNoBarrier says that no member could prove that it is up to date. It is
@@ -81,6 +67,8 @@ func (c *Client) Barrier(ctx context.Context, survey Survey) (Barrier, error) {
 		case m.Err != nil:
 			failures = append(failures, m.Err)
 		case m.IsLearner: // cannot confirm anything with a quorum
+		case m.Outvoted(survey.Members): // its revision is not the cluster's
+			failures = append(failures, fmt.Errorf("%s: its revision %d differs from that of most members at raft index %d", m, m.Revision, m.AppliedIndex))
 		default:
 			asked++
 			go func() {
@@ -103,14 +91,13 @@ func (c *Client) Barrier(ctx context.Context, survey Survey) (Barrier, error) {
 }
 
 func (c *Client) barrierFrom(ctx context.Context, m MemberStatus) (Barrier, error) {
-	b := Barrier{Member: m, Method: MethodMemberList}
-	confirm := confirmByMemberList
-	if Before35(m.Version) {
-		b.Method, confirm = MethodRange, confirmByRange
-	}
+	b := Barrier{Member: m}
 	var header *pb.ResponseHeader
 	err := c.ask(ctx, m, "asking the quorum to confirm that it is up to date", func(ctx context.Context, e *endpoint) (_ *pb.ResponseHeader, err error) {
-		header, err = confirm(ctx, e)
+		// It waits until the member has applied what the quorum's commit index was when the
+		// call arrived. With authentication on any user may make it.
+		resp, err := e.cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
+		header = resp.GetHeader()
 		return header, err
 	})
 	if err != nil {
@@ -125,31 +112,6 @@ func (c *Client) barrierFrom(ctx context.Context, m MemberStatus) (Barrier, erro
 	return b, nil
 }
 
-// confirmByMemberList waits, from 3.5 on, until the member has applied what the
-// quorum's commit index was when the call arrived. With authentication on any
-// user may do it.
-func confirmByMemberList(ctx context.Context, e *endpoint) (*pb.ResponseHeader, error) {
-	resp, err := e.cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
-	return resp.GetHeader(), err
-}
-
-// confirmByRange does the same with a read of one key, which a user needs the
-// right to read. Which key does not matter, nor whether it exists.
-func confirmByRange(ctx context.Context, e *endpoint) (*pb.ResponseHeader, error) {
-	resp, err := e.kv.Range(ctx, &pb.RangeRequest{Key: []byte{0}, KeysOnly: true})
-	return resp.GetHeader(), err
-}
-
-// Before35 reports whether the server's version is 3.4 or older. One that cannot be
-// read is taken for old: the linearizable read works everywhere.
-func Before35(version string) bool {
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
-		return true
-	}
-	return major < 3 || major == 3 && minor < 5
-}
-
 // FarBehind is how many entries a member may lack at the barrier and still be
 // asked before one that lacks none. A healthy follower lags by what is in
 // flight, some hundreds at most; 5000 is what etcd itself keeps for a slow
@@ -159,19 +121,18 @@ const FarBehind = 5000
 // Candidates are the members to read a snapshot from, best first: a learner,
 // then a follower, then the leader, since serving a snapshot costs the member
 // and the leader has the most to do. Members that are far behind the barrier,
-// or see no leader, come last. Members that did not answer, and those that a
-// CORRUPT alarm is about, are left out; NOSPACE does not matter for reading.
+// see no leader, or are outvoted come last. Members that did not answer, and those that
+// a CORRUPT alarm is about, are left out; NOSPACE does not matter for reading.
 func (c *Client) Candidates(survey Survey, barrier Barrier) []MemberStatus {
 	var list []MemberStatus
 	for _, m := range survey.Members {
-		refuses := m.IsLearner && Before35(m.Version) // a learner of 3.4 serves no snapshot
-		if m.Err == nil && !m.suspect() && !refuses {
+		if m.Err == nil && !m.suspect() {
 			list = append(list, m)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b MemberStatus) int {
 		return cmp.Or(
-			cmp.Compare(lagging(a, barrier), lagging(b, barrier)),
+			cmp.Compare(lagging(a, barrier, list), lagging(b, barrier, list)),
 			cmp.Compare(role(a), role(b)),
 			cmp.Compare(b.AppliedIndex, a.AppliedIndex),
 		)
@@ -179,8 +140,28 @@ func (c *Client) Candidates(survey Survey, barrier Barrier) []MemberStatus {
 	return list
 }
 
-func lagging(m MemberStatus, barrier Barrier) int {
-	if m.AppliedIndex+FarBehind < barrier.Index || m.Leader == 0 && m.AppliedIndex < barrier.Index {
+// Outvoted reports whether most of the members at its raft index have another revision: the
+// member has diverged.
+func (m MemberStatus) Outvoted(all []MemberStatus) bool {
+	have := map[int64]int{}
+	for _, o := range all {
+		if o.Err == nil && o.AppliedIndex == m.AppliedIndex {
+			have[o.Revision]++
+		}
+	}
+	for _, n := range have {
+		if n > have[m.Revision] {
+			return true
+		}
+	}
+	return false
+}
+
+func lagging(m MemberStatus, barrier Barrier, all []MemberStatus) int {
+	switch {
+	case m.Outvoted(all):
+		return 2
+	case m.AppliedIndex+FarBehind < barrier.Index, m.Leader == 0 && m.AppliedIndex < barrier.Index:
 		return 1
 	}
 	return 0

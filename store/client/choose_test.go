@@ -25,11 +25,14 @@ func TestCandidates(t *testing.T) {
 		learner  = MemberStatus{Name: "learner", MemberID: 4, Version: "3.7.3", Leader: 1, AppliedIndex: at - 20, IsLearner: true}
 		behind   = MemberStatus{Name: "behind", MemberID: 5, Version: "3.7.3", Leader: 1, AppliedIndex: at - FarBehind - 1, IsLearner: true}
 		alone    = MemberStatus{Name: "alone", MemberID: 6, Version: "3.7.3", AppliedIndex: at - 1, Errors: []string{"etcdserver: no leader"}}
-		old      = MemberStatus{Name: "old", MemberID: 7, Version: "3.4.23", Leader: 1, AppliedIndex: at, IsLearner: true}
 		silent   = MemberStatus{Name: "silent", Err: errors.New("refused")}
 	)
 	alarmed := func(m MemberStatus, alarms ...string) MemberStatus {
 		m.Errors, m.Alarms = alarms, parseAlarms(alarms)
+		return m
+	}
+	rev := func(m MemberStatus, revision int64) MemberStatus {
+		m.Revision = revision
 		return m
 	}
 	for _, tt := range []struct {
@@ -41,9 +44,9 @@ func TestCandidates(t *testing.T) {
 		{"far behind comes after the leader", []MemberStatus{behind, leader}, "leader behind"},
 		{"no leader in sight", []MemberStatus{alone, leader}, "leader alone"},
 		{"silent", []MemberStatus{silent, leader}, "leader"},
-		{"a learner of 3.4 serves no snapshot", []MemberStatus{old, leader}, "leader"},
 		{"full", []MemberStatus{alarmed(follower, "memberID:2 alarm:NOSPACE "), leader}, "follower leader"},
 		{"corrupt", []MemberStatus{alarmed(follower, "memberID:2  alarm:CORRUPT"), alarmed(leader, "memberID:2  alarm:CORRUPT")}, "leader"},
+		{"diverged", []MemberStatus{rev(leader, 7), rev(fresher, 9), rev(fresher, 7)}, "fresher leader fresher"},
 		{"corrupt, nobody knows who", []MemberStatus{alarmed(follower, "alarm:CORRUPT"), alarmed(leader, "alarm:CORRUPT")}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -66,9 +69,9 @@ func TestParseAlarms(t *testing.T) {
 	}
 }
 
-func TestBefore35(t *testing.T) {
-	for version, want := range map[string]bool{"3.4.23": true, "3.3.0": true, "3.5.0": false, "3.5.0-rc.1": false, "3.10.1": false, "4.0.0": false, "2.3.8": true, "": true} {
-		if got := Before35(version); got != want {
+func TestTooOld(t *testing.T) {
+	for version, want := range map[string]bool{"3.4.23": true, "3.3.0": true, "3.5.0": false, "3.5.0-rc.1": false, "3.10.1": false, "4.0.0": false, "2.3.8": true, "": false} {
+		if got := tooOld(version); got != want {
 			t.Errorf("%q: %v", version, got)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package client knows which member of any etcd 3.4 to 3.7 to ask.
+// Package client knows which member of any etcd 3.5 to 3.7 to ask.
 //
 // What it promises:
 //
@@ -147,7 +147,7 @@ func (c *Client) call(ctx context.Context, e *endpoint, what string, do func(con
 }
 
 // expiredToken reports whether a login ended, and was not refused. Members
-// forget simple tokens when they restart. 3.4 gives some of these errors raw.
+// forget simple tokens when they restart.
 func expiredToken(err error) bool {
 	if err == nil {
 		return false

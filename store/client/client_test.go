@@ -93,7 +93,7 @@ func readAll(t *testing.T, cli *client.Client, member client.MemberStatus) []byt
 
 // The whole client side, against three real members of each version.
 func TestClientWithEachVersion(t *testing.T) {
-	for _, version := range storetest.Some(storetest.SnapshotVersions()...) {
+	for _, version := range storetest.Some(storetest.Versions()...) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
@@ -145,11 +145,7 @@ func checkRead(t *testing.T, c *storetest.Cluster, filled *storetest.Filled) {
 	if last := before[len(before)-1].Revision; b.Revision < last {
 		t.Errorf("barrier at revision %d; %d was acknowledged before", b.Revision, last)
 	}
-	want := client.MethodMemberList
-	if c.Version() == "3.4" {
-		want = client.MethodRange
-	}
-	if b.Method != want || b.Index == 0 || b.Term == 0 || b.Member.MemberID == 0 {
+	if b.Index == 0 || b.Term == 0 || b.Member.MemberID == 0 {
 		t.Errorf("got %+v", b)
 	}
 	list := cli.Candidates(s, b)
@@ -231,18 +227,13 @@ func checkIsolated(t *testing.T, c *storetest.Cluster) {
 	}
 }
 
-// checkListOfIsolated pins down why 3.4 needs another barrier: its member list
-// answers although the linearizable one was asked for.
+// checkListOfIsolated pins down what the barrier relies on: an isolated member never
+// answers a linearizable member list.
 func checkListOfIsolated(t *testing.T, c *storetest.Cluster, cut int) {
-	patience := time.Second // that of who never answers
-	if c.Version() == "3.4" {
-		patience = time.Minute
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err := c.Client(t, cut).MemberList(ctx)
-	if ignores := err == nil; ignores != (c.Version() == "3.4") {
-		t.Errorf("linearizable member list of an isolated member of %s: %v", c.Version(), err)
+	if _, err := c.Client(t, cut).MemberList(ctx); err == nil {
+		t.Errorf("an isolated member of %s answers a linearizable member list", c.Version())
 	}
 }
 

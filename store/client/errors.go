@@ -92,7 +92,7 @@ func (e *endpoint) explain(doing string, err error) error {
 	return out
 }
 
-// isPermissionDenied knows also the raw error of 3.4.
+// isPermissionDenied also knows the raw error that 3.5 answers of maintenance calls.
 func isPermissionDenied(err error, code codes.Code) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || code == codes.PermissionDenied ||
 		code == codes.Unknown && strings.HasSuffix(rpctypes.ErrorDesc(err), "auth: permission denied")

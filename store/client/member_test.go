@@ -20,7 +20,7 @@ func memberConfig(t *testing.T, name string) store.MemberConfig {
 		Name: name, DataDir: filepath.Join(t.TempDir(), name),
 		ListenClientURLs: []string{"http://" + storetest.FreeAddress(t)},
 		ListenPeerURLs:   []string{"http://" + storetest.FreeAddress(t)},
-		Settings:         store.Settings{LogOutputs: []string{os.DevNull}, LogLevel: "error", Heartbeat: 50 * time.Millisecond, Election: 500 * time.Millisecond},
+		Settings:         store.Settings{LogFile: os.DevNull},
 	}
 }
 

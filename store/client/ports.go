@@ -24,6 +24,20 @@ var commonPorts = NewPortRange(lowestPort, highestPort)
 // take one before the caller does: who starts a server on it tries again with new ones.
 func FreePorts(n int) ([]int, error) { return commonPorts.Free(n) }
 
+// Loopback returns the loopback address to listen on: 127.0.0.1, or ::1 if this host has
+// IPv6 only.
+func Loopback() string {
+	if l, err := listen("127.0.0.1", 0); err == nil {
+		_ = l.Close() // it served its purpose
+		return "127.0.0.1"
+	}
+	return "::1"
+}
+
+func listen(host string, port int) (net.Listener, error) {
+	return (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+}
+
 // PortRange are ports to look for free ones in.
 type PortRange struct {
 	low, high int
@@ -49,12 +63,13 @@ func (r *PortRange) Free(n int) ([]int, error) {
 			_ = l.Close() // it served its purpose
 		}
 	}()
+	host := Loopback()
 	for range r.high - r.low {
 		if len(found) == n {
 			return found, nil
 		}
 		port := r.low + int(r.next.Add(1))%(r.high-r.low)
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := listen(host, port)
 		if err != nil {
 			continue // taken
 		}
@@ -64,5 +79,5 @@ func (r *PortRange) Free(n int) ([]int, error) {
 	if len(found) == n {
 		return found, nil
 	}
-	return nil, fmt.Errorf("no %d free TCP ports found between %d and %d on 127.0.0.1", n, r.low, r.high)
+	return nil, fmt.Errorf("no %d free TCP ports found between %d and %d on %s", n, r.low, r.high, host)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dustin/go-humanize"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -19,9 +20,9 @@ type Survey struct {
 	// Members holds one status for each member that answered, then one with
 	// Err for each endpoint that did not.
 	Members []MemberStatus
-	// Membership is the member list, from a member that could give it: serializable
-	// from 3.5 on, so that it works without a quorum. Empty, with
-	// MembershipErr, where none could (a learner cannot).
+	// Membership is the member list, from a member that could give it: serializable, so
+	// that it works without a quorum. Empty, with MembershipErr, where none could (a
+	// learner cannot).
 	Membership    []MemberInfo
 	MembershipErr error
 }
@@ -53,7 +54,8 @@ type MemberStatus struct {
 	// Errors are Status's own: "no leader", and the alarms of the whole cluster.
 	Errors []string
 	Alarms []Alarm
-	// Err says why there is no status; only Endpoint and Endpoints are set then.
+	// Err says why there is no status; only Endpoint and Endpoints are set then and, with
+	// ErrOtherHistory, who it is.
 	Err error
 }
 
@@ -77,10 +79,95 @@ func (m MemberStatus) String() string {
 	}
 }
 
+// defaultQuota is etcd's --quota-backend-bytes unless it is set; 3.5 does not report it.
+const defaultQuota = 2 << 30
+
+// Warnings are its errors, and that its database will soon be full.
+func (m MemberStatus) Warnings() []string {
+	quota, of := m.DBSizeQuota, "its quota"
+	if quota == 0 && m.DBSize <= defaultQuota { // a larger one shows that the quota is
+		quota, of = defaultQuota, "the default quota (3.5 does not report its own)"
+	}
+	if quota <= 0 || m.DBSize < quota/5*4 {
+		return m.Errors
+	}
+	next := "compact and defragment, or raise --quota-backend-bytes"
+	if m.DBSizeInUse < m.DBSize/2 {
+		next = "defragment: more than half of it is free"
+	}
+	return append(slices.Clone(m.Errors), fmt.Sprintf("the database has %s of %s of %s, and etcd refuses writes when it is full (NOSPACE): %s",
+		humanize.IBytes(uint64(m.DBSize)), of, humanize.IBytes(uint64(quota)), next))
+}
+
 // Survey asks all endpoints at once, each bounded by CommandTimeout. Endpoints
 // that fail are part of the answer; the error is for none that answers, and a
-// *MixedClustersError for more than one cluster.
+// *MixedClustersError for more than one cluster. A member whose database cannot be of the
+// history that most members have fails with ErrOtherHistory.
 func (c *Client) Survey(ctx context.Context) (Survey, error) {
+	survey, err := c.survey(ctx)
+	if err != nil || len(foreignTo(survey.Members, survey.Members)) == 0 {
+		return survey, err
+	}
+	// What a member applied between the reading of its revision and of its index looks alike.
+	now, err := c.survey(ctx)
+	if err != nil {
+		return now, err
+	}
+	for _, i := range foreignTo(now.Members, survey.Members) {
+		m := now.Members[i]
+		now.Members[i] = MemberStatus{Endpoint: m.Endpoint, Endpoints: m.Endpoints, MemberID: m.MemberID, ClusterID: m.ClusterID, Name: m.Name, Err: fmt.Errorf("%s: revision %d at raft index %d: %w", m, m.Revision, m.AppliedIndex, ErrOtherHistory)}
+	}
+	return now, nil
+}
+
+// ErrOtherHistory says that a member's revision cannot be of the history that most
+// members have: its database was restored, and the others' log was applied to it.
+var ErrOtherHistory = errors.New("its database is not the one that most members have, such as one that was restored: remove the member, and add it again with an empty data directory")
+
+// foreignTo returns the members whose revisions cannot be of the history that a majority
+// of those that answered have: each entry moves the revision by one at most. A revision
+// was read before the index beside it, and after the index that the member had in before.
+// A new member that has not received anything yet fits.
+func foreignTo(members, before []MemberStatus) (all []int) {
+	first := func(m MemberStatus) uint64 {
+		for _, b := range before {
+			if b.Err == nil && b.MemberID == m.MemberID {
+				return b.AppliedIndex
+			}
+		}
+		return 0
+	}
+	fit := func(a, b MemberStatus) bool {
+		if a.Revision > b.Revision {
+			a, b = b, a
+		}
+		return a.Revision <= 1 || uint64(b.Revision-a.Revision) <= max(b.AppliedIndex+1, first(a))-first(a)
+	}
+	answered := 0
+	count := make([]int, len(members)) // with how many each fits
+	for i, a := range members {
+		if a.Err != nil {
+			continue
+		}
+		answered++
+		for _, b := range members {
+			if b.Err == nil && fit(a, b) {
+				count[i]++
+			}
+		}
+	}
+	if slices.Max(append(count, 0)) <= answered/2 {
+		return nil // nothing shows which ones are right
+	}
+	for i, n := range count {
+		if members[i].Err == nil && n <= answered/2 {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+func (c *Client) survey(ctx context.Context) (Survey, error) {
 	statuses := c.askAll(ctx, c.all())
 	survey, err := summarize(statuses)
 	if err != nil {
@@ -131,6 +218,16 @@ func (c *Client) Status(ctx context.Context, member MemberStatus) (MemberStatus,
 	return now, nil
 }
 
+// ErrTooOld says that a member runs an etcd before 3.5.
+var ErrTooOld = errors.New("it is out of support: upgrade it to etcd 3.5 or later")
+
+// tooOld reports whether the server's version is 3.4 or older.
+func tooOld(version string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return err == nil && (major < 3 || major == 3 && minor < 5)
+}
+
 func (c *Client) status(ctx context.Context, e *endpoint) MemberStatus {
 	ctx, cancel := context.WithTimeout(ctx, c.config.CommandTimeout)
 	defer cancel()
@@ -142,6 +239,10 @@ func (c *Client) status(ctx context.Context, e *endpoint) MemberStatus {
 	status := MemberStatus{Endpoint: e.name, Endpoints: []string{e.name}}
 	if err != nil {
 		status.Err = err
+		return status
+	}
+	if tooOld(resp.Version) {
+		status.Err = fmt.Errorf("%s runs etcd %s: %w", e.name, resp.Version, ErrTooOld)
 		return status
 	}
 	status.MemberID = resp.Header.GetMemberId()
@@ -240,8 +341,7 @@ func (c *Client) addMembership(ctx context.Context, survey *Survey) {
 	survey.MembershipErr = errors.Join(failures...)
 }
 
-// memberList is serializable: 3.5 and later are asked for it, 3.4 knows
-// nothing else.
+// memberList returns the member list as the member has it, without asking a quorum.
 func (c *Client) memberList(ctx context.Context, member MemberStatus) ([]MemberInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.CommandTimeout)
 	defer cancel()

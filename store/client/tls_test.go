@@ -16,20 +16,16 @@ import (
 )
 
 // Every way to get TLS wrong is distinguished, and says what to do. The bundled
-// member is started with TLS for this, beyond loopback.
+// member is started with TLS for this.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	authority := storetest.NewAuthority(t)
 	config := memberConfig(t, "secure")
-	config.ClientTLS.Cert, config.ClientTLS.Key = authority.Issue(t, "server", time.Hour)
-	config.ClientTLS.CA, config.ClientTLS.ClientCertAuth = authority.CA, true
-	config.PeerTLS = config.ClientTLS
+	config.TLS.Cert, config.TLS.Key = authority.Issue(t, "server", time.Hour)
+	config.TLS.CA = authority.CA
 	for _, urls := range [][]string{config.ListenClientURLs, config.ListenPeerURLs} {
 		urls[0] = strings.Replace(urls[0], "http://", "https://", 1)
 	}
-	config.AdvertiseClientURLs = []string{config.ListenClientURLs[0]}
-	config.AdvertisePeerURLs = []string{config.ListenPeerURLs[0]}
-	config.ListenClientURLs = []string{strings.Replace(config.ListenClientURLs[0], "127.0.0.1", "0.0.0.0", 1)}
 	member := startMember(t, config)
 	endpoint := member.Endpoints()[0]
 	plain := startMember(t, memberConfig(t, "plain")).Endpoints()[0]
@@ -78,7 +74,7 @@ func TestTLSExpiredServer(t *testing.T) {
 	t.Parallel()
 	authority := storetest.NewAuthority(t)
 	config := memberConfig(t, "old")
-	config.ClientTLS.Cert, config.ClientTLS.Key = authority.Issue(t, "server", -time.Minute)
+	config.TLS.Cert, config.TLS.Key = authority.Issue(t, "server", -time.Minute)
 	config.ListenClientURLs[0] = strings.Replace(config.ListenClientURLs[0], "http://", "https://", 1)
 	member := startMember(t, config)
 	_, err := dial(t, client.Config{Endpoints: member.Endpoints(), CACert: authority.CA}).Survey(t.Context())
@@ -99,7 +95,7 @@ func TestTLSRotation(t *testing.T) {
 	t.Parallel()
 	authority := storetest.NewAuthority(t)
 	config := memberConfig(t, "secure")
-	config.ClientTLS.Cert, config.ClientTLS.Key = authority.Issue(t, "server", time.Hour)
+	config.TLS.Cert, config.TLS.Key = authority.Issue(t, "server", time.Hour)
 	config.ListenClientURLs[0] = strings.Replace(config.ListenClientURLs[0], "http://", "https://", 1)
 	member := startMember(t, config)
 	ca := filepath.Join(t.TempDir(), "ca.pem")

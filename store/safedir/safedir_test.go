@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 const other = 2379 // a user that is nobody else here
@@ -20,12 +22,7 @@ const other = 2379 // a user that is nobody else here
 // host is a folder of root's, with one of another user's in it.
 func host(t *testing.T) (root, theirs string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal("cannot run, and REQUORUM_CI=1 wants it to: needs root")
-		}
-		t.Skip("SKIPPED: needs root")
-	}
+	storetest.NeedRoot(t)
 	root = t.TempDir()
 	theirs = filepath.Join(root, "theirs")
 	must(t, os.Mkdir(theirs, 0o700), os.Lchown(theirs, other, other), os.Mkdir(filepath.Join(root, "ours"), 0o700))
@@ -146,6 +143,11 @@ func TestHardLinks(t *testing.T) {
 	must(t, os.Link(filepath.Join(root, "ours", "a"), filepath.Join(root, "ours", "b")))
 	_, err = ReadFile(filepath.Join(root, "ours", "b"), 10)
 	require.NoError(t, err, "in a folder of root's")
+	must(t, os.Chmod(filepath.Join(root, "ours"), 0o777|fs.ModeSticky))
+	refused(t, filepath.Join(root, "ours", "b"))
+	put(t, filepath.Join(root, "ours", "c"))
+	_, err = ReadFile(filepath.Join(root, "ours", "c"), 10)
+	require.NoError(t, err, "root's file with one name in a folder like /tmp")
 }
 
 // TestHardLinkRemoved: nor is it opened where its second name goes while it is.
@@ -271,4 +273,12 @@ func TestReadFileIsBounded(t *testing.T) {
 	put(t, path)
 	_, err := ReadFile(path, 0)
 	require.Error(t, err, "a file that is too long was read")
+	const most = 64 << 20
+	must(t, os.Truncate(path, 1<<40)) // sparse, and nothing of it is read
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = ReadFile(path, most)
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "more than")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most), "memory for a file that is too long")
 }

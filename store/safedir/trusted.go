@@ -24,6 +24,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/requorum/requorum/store/shell"
 )
 
 // ErrOthers is within each refusal.
@@ -31,6 +33,9 @@ var ErrOthers = errors.New("other users of this machine")
 
 // TrustedFile checks a file that this process acts on.
 func TrustedFile(path string) error {
+	if strings.HasPrefix(filepath.Base(path), "AGE-SECRET-KEY-") { // errors go to logs
+		return errors.New("a secret key was given where the path of the file that holds it is expected")
+	}
 	_, err := check(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", path, err) // which names the step that is not there
@@ -129,14 +134,14 @@ func checkOwner(at string, info fs.FileInfo, path string) error {
 		return fmt.Errorf("the owner of %s is not known", at)
 	}
 	if owner := int(st.Uid); !slices.Contains(trusted(), owner) {
-		return fmt.Errorf("%w could have written %s: it belongs to user %d%s: look at what it holds, then chown -h %d %s", ErrOthers, at, owner, of, os.Geteuid(), at)
+		return fmt.Errorf("%w could have written %s: it belongs to user %d%s: look at what it holds, then chown -h %d %s", ErrOthers, at, owner, of, os.Geteuid(), shell.Quote(at))
 	}
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0: // everybody's, by its mode
 	case info.IsDir() && info.Mode()&fs.ModeSticky != 0: // nobody replaces what is another's
 	case !open(at, info) || info.IsDir() && readOnly(at):
 	default:
-		return fmt.Errorf("%w can write to %s (mode %04o)%s: look at what it holds, then chmod go-w %s", ErrOthers, at, info.Mode().Perm(), of, at)
+		return fmt.Errorf("%w can write to %s (mode %04o)%s: look at what it holds, then chmod go-w %s", ErrOthers, at, info.Mode().Perm(), of, shell.Quote(at))
 	}
 	return nil
 }

@@ -13,19 +13,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 const nobody = 65534
-
-func asRoot(t *testing.T) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal("files of another user take root")
-		}
-		t.Skip("files of another user take root")
-	}
-}
 
 func write(t *testing.T, path string, mode os.FileMode) string {
 	t.Helper()
@@ -37,7 +29,7 @@ func write(t *testing.T, path string, mode os.FileMode) string {
 // could have written a file is refused with what mends it, and
 // ordinary layouts pass: those of Kubernetes' Secrets too.
 func TestWhoCouldHaveWritten(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	t.Setenv("SUDO_UID", "")
 	for name, c := range map[string]struct {
 		make func(t *testing.T, dir string) string
@@ -116,7 +108,7 @@ func TestWhoCouldHaveWritten(t *testing.T) {
 // TestReadOnly (promise 2): a Secret that is mounted read-only with mode 0644, as
 // Kubernetes does by default, passes.
 func TestReadOnly(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	dir := t.TempDir()
 	path := write(t, dir+"/volume/f", 0o644)
 	chmod(t, dir+"/volume", 0o777)
@@ -135,7 +127,7 @@ func TestReadOnly(t *testing.T) {
 
 // TestSudo: who called sudo may have written what root is asked to read.
 func TestSudo(t *testing.T) {
-	asRoot(t)
+	storetest.NeedRoot(t)
 	dir := t.TempDir()
 	path := chown(t, write(t, dir+"/f", 0o600), nobody, nobody)
 	t.Setenv("SUDO_UID", "65534")

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,9 +19,6 @@ import (
 
 // Versions are those that requorum archives, replays and recovers, oldest first.
 func Versions() []string { return []string{"3.5", "3.6", "3.7"} }
-
-// SnapshotVersions are those whose snapshots it takes, restores and checks.
-func SnapshotVersions() []string { return append([]string{"3.4"}, Versions()...) }
 
 // Unavailable skips the test because something it needs is missing, or fails it
 // where everything has to run.
@@ -51,23 +48,33 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
-// Binary is the path of etcd, etcdctl or etcdutl (not for 3.4) of a version,
-// which is built or fetched when it is missing.
+// BuildAge builds age's own command line into dir, of the version that we use, and gives its
+// path. It is built as a module of its own: it needs modules that ours has no use for.
+func BuildAge(t testing.TB, dir string) string {
+	t.Helper()
+	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "filippo.io/age").Output()
+	if err != nil {
+		Unavailable(t, "go list: "+err.Error())
+	}
+	cmd := exec.Command("go", "install", "filippo.io/age/cmd/age@"+strings.TrimSpace(string(version)))
+	cmd.Env = append(os.Environ(), "GOBIN="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		Unavailable(t, "age cannot be built: "+string(out))
+	}
+	return filepath.Join(dir, "age")
+}
+
+// Binary is the path of etcd, etcdctl or etcdutl of a version, which
+// is built when it is missing.
 func Binary(t testing.TB, version, name string) string {
 	t.Helper()
 	bin := filepath.Join(Root(t), ".cache", "bin", "etcd-"+version)
 	path := filepath.Join(bin, name)
-	switch version {
-	case "3.4":
-		if err := fetchDebian(bin); err != nil {
-			Unavailable(t, "etcd 3.4 comes from Debian's packages: "+err.Error())
-		}
-	case "3.5", "3.6", "3.7":
-		if err := build(Root(t), version, path); err != nil {
-			Unavailable(t, err.Error())
-		}
-	default:
-		t.Fatalf("etcd %s: want one of %v", version, SnapshotVersions())
+	if !slices.Contains(Versions(), version) {
+		t.Fatalf("etcd %s: want one of %v", version, Versions())
+	}
+	if err := build(Root(t), version, path); err != nil {
+		Unavailable(t, err.Error())
 	}
 	_, err := os.Stat(path)
 	require.NoError(t, err, "etcd %s has no %s", version, name)
@@ -116,75 +123,6 @@ func build(root, version, path string) error {
 	return nil
 }
 
-// fetchDebian unpacks Debian's packages without installing them: an installed
-// one would start a server on the machine.
-func fetchDebian(bin string) (err error) {
-	if _, err := os.Stat(filepath.Join(bin, "etcdctl")); err == nil {
-		return nil
-	}
-	for _, tool := range []string{"apt-get", "dpkg"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(bin), 0o755); err != nil {
-		return err
-	}
-	lock, err := os.OpenFile(bin+".lock", os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return err
-	}
-	defer lock.Close() // frees the lock
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("locking %s: %w", lock.Name(), err)
-	}
-	if _, err := os.Stat(filepath.Join(bin, "etcdctl")); err == nil {
-		return nil // another test was first
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(bin), "debian-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	download := []string{"apt-get", "-q", "download", "etcd-server", "etcd-client"}
-	if err := run(tmp, download...); err != nil {
-		// The lists may be old or missing.
-		if updateErr := run(tmp, "apt-get", "-q", "update"); updateErr != nil {
-			return errors.Join(err, updateErr)
-		}
-		if err := run(tmp, download...); err != nil {
-			return err
-		}
-	}
-	packages, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
-	if err != nil {
-		return err
-	}
-	for _, p := range packages {
-		if err := run(tmp, "dpkg", "-x", p, "root"); err != nil {
-			return err
-		}
-	}
-	unpacked := filepath.Join(tmp, "root", "usr", "bin")
-	out, err := exec.Command(filepath.Join(unpacked, "etcd"), "--version").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("etcd --version: %w\n%s", err, out)
-	}
-	if !bytes.Contains(out, []byte("etcd Version: 3.4.")) {
-		return fmt.Errorf("the package's version is not 3.4: %s", bytes.SplitN(out, []byte("\n"), 2)[0])
-	}
-	return os.Rename(unpacked, bin)
-}
-
-func run(dir string, command ...string) error {
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, out)
-	}
-	return nil
-}
-
 // Etcdctl runs a version's etcdctl and gives its output; a failure ends the
 // test.
 func Etcdctl(t testing.TB, version string, args ...string) string {
@@ -192,15 +130,10 @@ func Etcdctl(t testing.TB, version string, args ...string) string {
 	return output(t, Binary(t, version, "etcdctl"), args...)
 }
 
-// Etcdutl runs a version's etcdutl, or for 3.4 its etcdctl, which did the same
-// work then.
+// Etcdutl runs a version's etcdutl, as Etcdctl does.
 func Etcdutl(t testing.TB, version string, args ...string) string {
 	t.Helper()
-	name := "etcdutl"
-	if version == "3.4" {
-		name = "etcdctl"
-	}
-	return output(t, Binary(t, version, name), args...)
+	return output(t, Binary(t, version, "etcdutl"), args...)
 }
 
 func output(t testing.TB, path string, args ...string) string {
@@ -223,8 +156,6 @@ func Soak() bool { return os.Getenv("REQUORUM_SOAK") == "1" }
 // and otherwise those given.
 func Some(versions ...string) []string {
 	switch {
-	case Soak() && versions[0] == "3.4":
-		return SnapshotVersions()
 	case Soak():
 		return Versions()
 	case testing.Short():

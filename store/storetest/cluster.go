@@ -37,7 +37,7 @@ const (
 
 // Options say what to start.
 type Options struct {
-	Version string // 3.4, 3.5, 3.6 or 3.7
+	Version string // 3.5, 3.6 or 3.7
 	Members int    // 0 is 1
 	TLS     bool   // clients with certificates, peers too
 	// Auth makes the root user and turns authentication on; with DataDirs it says
@@ -210,7 +210,6 @@ func (c *Cluster) Restart(t testing.TB, i int, args ...string) {
 // startEtcd appends what the server prints to the file log.
 func startEtcd(binary, log string, args []string) (*Process, error) {
 	cmd := exec.Command(binary, args...)
-	// Go on arm64: 3.4 wants to see that this is meant.
 	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
 	return StartProcess(cmd, log)
 }

@@ -90,7 +90,7 @@ func (c *Cluster) launch(i int, more ...string) error {
 		"--logger", "zap",
 		"--bcrypt-cost", "4", // a login takes 60 ms of a processor otherwise
 	}
-	if testing.Short() && c.options.Version != "3.4" {
+	if testing.Short() {
 		// A process that is killed loses nothing by it.
 		args = append(args, "--unsafe-no-fsync")
 	}

@@ -83,16 +83,19 @@ func (k *Checker) Refuse(wrong bool, key, format string, args ...any) {
 // mode names no keys, and stops at the first fault of some kinds.
 type decoder struct {
 	*Places
-	guide      string   // the page that has all keys
-	mayBeEmpty []string // keys whose value may be ""
+	guide      string            // the page that has all keys
+	removed    map[string]string // keys that no longer exist, each with its replacement
+	mayBeEmpty []string          // keys whose value may be ""
 	faults     []error
 }
 
 // Read fills to, a pointer to a struct with yaml tags that holds the defaults, from
-// the bytes of a file. guide is the page that has all its keys. What it returns
-// says where each key stands; it is nil where nothing could be read.
-func Read(data []byte, name, guide string, to any, mayBeEmpty ...string) (*Places, []error) {
-	d := &decoder{Places: &Places{name: name, lines: map[string]int{}, bad: map[string]bool{}}, guide: guide, mayBeEmpty: mayBeEmpty}
+// the bytes of a file. guide is the page that has all its keys; removed holds the keys
+// that no longer exist, by their path without places in lists (hosts.store), each with
+// its replacement. What it returns says where each key stands; it is nil where nothing
+// could be read.
+func Read(data []byte, name, guide string, to any, removed map[string]string, mayBeEmpty ...string) (*Places, []error) {
+	d := &decoder{Places: &Places{name: name, lines: map[string]int{}, bad: map[string]bool{}}, guide: guide, removed: removed, mayBeEmpty: mayBeEmpty}
 	var doc, more yaml.Node
 	in := yaml.NewDecoder(bytes.NewReader(data))
 	switch err := in.Decode(&doc); {
@@ -121,6 +124,9 @@ func tabbed(data []byte) int {
 	}
 	return 0
 }
+
+// index is the place in a list, as paths of keys have it.
+var index = regexp.MustCompile(`\[[0-9]+\]`)
 
 var quoted = regexp.MustCompile("`[^`]*`|'[^']*'")
 
@@ -176,6 +182,8 @@ func (d *decoder) mapping(n *yaml.Node, to reflect.Value, path string) {
 		case seen[key.Value]:
 			d.failed(key, full, "stands there twice: remove one")
 			continue
+		case !known && d.refuseRemoved(key, full):
+			continue
 		case !known:
 			d.failed(key, full, "unknown key%s", d.suggestion(key.Value, fields))
 			continue
@@ -204,19 +212,41 @@ func fieldsOf(v reflect.Value) map[string]reflect.Value {
 	return fields
 }
 
+// value reads one value. A section whose type reads text may also be one word.
 func (d *decoder) value(n *yaml.Node, to reflect.Value, key string) {
 	n = resolved(n)
-	switch to.Kind() {
-	case reflect.Struct:
+	_, short := to.Addr().Interface().(encoding.TextUnmarshaler)
+	switch {
+	case to.Kind() == reflect.Struct && (!short || n.Kind != yaml.ScalarNode):
 		d.mapping(n, to, key)
-	case reflect.Slice:
+	case to.Kind() == reflect.Slice:
 		d.list(n, to, key)
 	default:
 		d.scalar(n, to, key)
 	}
 }
 
+// refuseRemoved reports whether a key no longer exists, and files that with its replacement.
+func (d *decoder) refuseRemoved(n *yaml.Node, key string) bool {
+	instead, removed := d.removed[index.ReplaceAllString(key, "")]
+	if removed {
+		d.failed(n, key, "requorum no longer has this key: %s", instead)
+	}
+	return removed
+}
+
+// hasRemoved refuses keys that were once allowed at a place that now takes a text.
+func (d *decoder) hasRemoved(n *yaml.Node, key string) (found bool) {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		found = d.refuseRemoved(n.Content[i], join(key, n.Content[i].Value)) || found
+	}
+	return found
+}
+
 func (d *decoder) list(n *yaml.Node, to reflect.Value, key string) {
+	if d.hasRemoved(n, key) {
+		return
+	}
 	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" && to.Type().Elem().Kind() == reflect.String {
 		n = &yaml.Node{Kind: yaml.SequenceNode, Line: n.Line, Content: []*yaml.Node{n}} // a list of one
 	}
@@ -237,6 +267,8 @@ func (d *decoder) list(n *yaml.Node, to reflect.Value, key string) {
 
 func (d *decoder) scalar(n *yaml.Node, to reflect.Value, key string) {
 	switch {
+	case d.hasRemoved(n, key):
+		return
 	case n.Kind != yaml.ScalarNode:
 		d.failed(n, key, "want one value, not a list or further keys")
 		return

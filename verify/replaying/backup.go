@@ -8,14 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
-	"github.com/requorum/requorum/walreplay/engine"
 )
 
 // backup checks a stored backup.
@@ -26,9 +22,6 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 	}
 	candidates := bases(h, c, m)
 	k.NoBase = len(candidates) == 0
-	if m.Facts.RaftTerm == 0 {
-		return unchecked("etcd 3.4 wrote the snapshot: a replay begins with etcd 3.5, and the level structure is the last that proves it")
-	}
 	if k.NoBase {
 		return noBase(ctx, h, c, m, k.o)
 	}
@@ -45,11 +38,7 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 			facts.RaftIndex, facts.Revision, facts.CompactedRevision, m.Facts.RaftIndex, m.Facts.Revision, m.Facts.CompactedRevision)
 		return nil
 	}
-	p := proof{h: h, first: isFirst(c, m), own: own, facts: facts, version: m.Source.Version, source: m.Source.MemberID}
-	if !m.Synthetic() { // else its HashKV is of the replay that made it
-		p.live = m.HashKV
-	}
-	return k.from(ctx, candidates, p)
+	return k.from(ctx, candidates, proof{h: h, first: isFirst(c, m), own: own, facts: facts, version: m.Source.Version, live: m.HashKV})
 }
 
 // from proves a database from the first of the candidates that is sound. Where
@@ -159,9 +148,7 @@ type proof struct {
 	first   bool            // nothing is before it in its timeline
 	live    snapshot.HashKV // of a live member, about what is to be proved; Hash 0: none
 	version string          // that it was read from; empty: not known
-	source  snapshot.ID     // the member that it was read from; 0: not known, or none
 
-	seen     hashComparisons
 	rebuilt  *walreplay.Rebuilt
 	replayed Database // what it is
 }
@@ -203,7 +190,6 @@ func (p *proof) run(ctx context.Context) error {
 
 // once replays by one version's rules and compares.
 func (p *proof) once(ctx context.Context, version string) (err error) {
-	p.seen = hashComparisons{}
 	if err := p.rebuild(ctx, version); err != nil {
 		return err
 	}
@@ -212,83 +198,62 @@ func (p *proof) once(ctx context.Context, version string) (err error) {
 		return nil
 	}
 	began := time.Now()
-	result, err := Compare(ctx, p.replayed, p.own, func(done, total int64) { p.o.progress("compare", done, total) })
+	p.o.progress("compare", 0, 0)
+	own, err := p.own.HashKV(ctx, 0)
 	if err != nil {
 		return err
 	}
-	if err := p.passwords(ctx, &result); err != nil {
+	replayed := p.rebuilt.Recipe.HashKV
+	same := replayed.Hash == own.Hash && replayed.Revision == own.Revision && replayed.CompactedRevision == own.CompactedRevision
+	f, err := compare(ctx, p.replayed, p.own, same)
+	if err != nil {
 		return err
 	}
 	p.phase("compare", began)
 	p.Bytes += p.replayed.Size() + p.own.Size()
-	p.Findings = append(p.Findings, result.Findings...)
-	p.describe(result)
-	return p.hashes(ctx)
-}
-
-// passwords decides about users of whom only the hash of the password differs. Two
-// members that were once of etcd 3.4 have their own, for as long as the password
-// stays; one that was set in the log is the same everywhere.
-func (p *proof) passwords(ctx context.Context, r *Difference) error {
-	if len(r.Passwords) == 0 {
-		return nil
+	p.say("%s with what %s (raft index %d) and the %d entries of the log up to raft index %d give, replayed by etcd's own applier",
+		p.own.Name, p.base.Name, p.base.Index(), p.facts.RaftIndex-p.base.Index(), p.facts.RaftIndex)
+	switch {
+	case f != nil:
+		p.Findings = append(p.Findings, *f)
+	case !same:
+		p.found(report.KindHash, "", fmt.Sprintf("revision %d", own.Revision), "HashKV is %d at revision %d, compacted revision %d, in %s, and %d at %d, %d in %s",
+			own.Hash, own.Revision, own.CompactedRevision, p.own.Name, replayed.Hash, replayed.Revision, replayed.CompactedRevision, p.replayed.Name)
+	default:
+		p.say("every row of the other buckets but those that each member writes by itself")
 	}
-	// Of a synthetic one nobody knows which member's they are.
-	own := p.base.Manifest == nil || p.source == 0 || p.base.Manifest.Source.MemberID != p.source
-	set, err := p.passwordsSet(ctx)
-	if err != nil {
-		return err
+	if len(p.Findings) > 0 {
+		p.say("One of the three is wrong: %s, %s, or the log between them", p.own.Name, p.base.Name)
 	}
-	for _, user := range r.Passwords {
-		if own && !set[user] {
-			r.Left = append(r.Left, fmt.Sprintf("the hash of the password of user %q was not compared: it was set before, and members of etcd 3.4 each made their own", user))
-			continue
-		}
-		r.Findings = append(r.Findings, report.Finding{Kind: report.KindDifference, Where: fmt.Sprintf("bucket authUsers, user %q", user),
-			Text: fmt.Sprintf("the hash of the password is another one in %s and in %s", p.replayed.Name, p.own.Name)})
-	}
+	p.sayHash(replayed, own, same)
 	return nil
 }
 
-// passwordsSet are the users whose password the replayed part of the log sets.
-func (p *proof) passwordsSet(ctx context.Context) (map[string]bool, error) {
-	set := map[string]bool{}
-	if p.base.Index() >= p.facts.RaftIndex {
-		return set, nil
+// sayHash says what HashKV of the two is, and if they differ, which of them has the HashKV that a
+// live member served for the snapshot.
+func (p *proof) sayHash(replayed, own snapshot.HashKV, same bool) {
+	if same {
+		p.say("HashKV of both is %d at revision %d, compacted revision %d (of what was overwritten or deleted by then, nothing is left to compare)", own.Hash, own.Revision, own.CompactedRevision)
+		return
 	}
-	for e, err := range p.h.Entries(ctx, p.base.Index()+1) {
-		if err != nil || e.Index > p.facts.RaftIndex {
-			return set, err
-		}
-		if kind, err := engine.Kind(e); err != nil || !strings.HasPrefix(kind, "auth-user-") {
-			continue // what cannot be applied the replay has refused
-		}
-		var request etcdserverpb.InternalRaftRequest
-		if err := proto.Unmarshal(e.Data, &request); err != nil {
-			return nil, err
-		}
-		set[request.GetAuthUserAdd().GetName()] = true
-		set[request.GetAuthUserChangePassword().GetName()] = true
+	p.say("HashKV differs: %d in %s, %d in %s", own.Hash, p.own.Name, replayed.Hash, p.replayed.Name)
+	live := p.live
+	switch {
+	case live.Hash == 0, live.Revision != own.Revision, live.CompactedRevision != own.CompactedRevision:
+	case live.Hash == replayed.Hash:
+		p.say("The HashKV in its manifest (%s) is the replay's: so it is %s that is wrong", live.Obtained, p.own.Name)
+	case live.Hash == own.Hash:
+		p.say("The HashKV in its manifest (%s) is its own: so it is the log or %s that is wrong, or that member", live.Obtained, p.base.Name)
+	default:
+		p.say("The HashKV in its manifest (%s) is neither's", live.Obtained)
 	}
-	return set, nil
 }
 
 // rebuild replays the log from the base to the snapshot's index.
 func (p *proof) rebuild(ctx context.Context, version string) error {
-	o := p.o.walreplay(version)
-	from, err := p.stops(ctx, version, o)
+	point := &walreplay.Point{Target: walreplay.Target{Kind: walreplay.AtIndex, Index: p.facts.RaftIndex}, Base: p.base, Last: p.facts.RaftIndex}
+	r, err := p.h.Rebuild(ctx, point, p.o.walreplay(version))
 	if err != nil {
-		return err
-	}
-	point := &walreplay.Point{Target: walreplay.Target{Kind: walreplay.AtIndex, Index: p.facts.RaftIndex}, Base: from.base, Last: p.facts.RaftIndex}
-	r, err := p.h.Rebuild(ctx, point, o)
-	if from.last != nil {
-		err = errors.Join(err, from.last.Close())
-	}
-	if err != nil {
-		if r != nil {
-			err = errors.Join(err, r.Close())
-		}
 		return p.blame(err)
 	}
 	p.rebuilt = r
@@ -298,7 +263,7 @@ func (p *proof) rebuild(ctx context.Context, version string) error {
 	if p.replayed, err = databaseOf("the replay", r); err != nil {
 		return errors.Join(err, r.Close())
 	}
-	if term := p.facts.RaftTerm; term != 0 && r.Recipe.Term != 0 && term != r.Recipe.Term {
+	if term := p.facts.RaftTerm; r.Recipe.Term != 0 && term != r.Recipe.Term {
 		p.found(report.KindDifference, "", fmt.Sprintf("raft index %d", p.facts.RaftIndex), "the log's entry is of term %d, %s says %d: it is of another history", r.Recipe.Term, p.own.Name, term)
 	}
 	if got := r.Recipe.Revision; p.base.Image == nil && got < p.facts.Revision {
@@ -319,15 +284,4 @@ func (p *proof) blame(err error) error {
 		return &baseError{p.base.Name, err}
 	}
 	return err
-}
-
-// describe says what was compared with what.
-func (p *proof) describe(r Difference) {
-	p.say("%s with what %s (raft index %d) and the %d entries of the log up to raft index %d give, replayed by etcd's own applier",
-		p.own.Name, p.base.Name, p.base.Index(), p.facts.RaftIndex-p.base.Index(), p.facts.RaftIndex)
-	p.compared = append(p.compared, r.Compared...)
-	p.compared = append(p.compared, r.Left...)
-	if len(r.Findings) > 0 {
-		p.say("One of the three is wrong: %s, %s, or the log between them", p.own.Name, p.base.Name)
-	}
 }

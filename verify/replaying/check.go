@@ -1,6 +1,6 @@
 // Package replaying proves a full snapshot from the one before it and the raft
 // log between them: the log is replayed onto that one, up to the snapshot's raft
-// index, and the two databases are compared in every bucket. A row of snapshots
+// index, and the two databases are compared: HashKV, and every other bucket. A row of snapshots
 // with the log between them thereby proves itself, without the cluster.
 //
 // It promises:
@@ -10,8 +10,8 @@
 //     is said in the check.
 //  2. A difference names the first key and revision that differ. Which of the
 //     three is wrong (the snapshot, the one before it, the log), the two
-//     databases cannot show; where hashes that live members served can, the check
-//     says so.
+//     databases cannot show; where the HashKV that a live member served for the
+//     snapshot can, the check says so.
 //  3. What cannot be proved is Unchecked, with the reason and the next step: no
 //     snapshot before it, entries that are missing, an identity, space. It is
 //     never taken for damage, nor for proof.
@@ -20,9 +20,8 @@
 //
 // What passing does not prove: an altered entry whose keys were all overwritten
 // or deleted, and compacted, before the snapshot leaves no trace in the state at
-// the end. The states in between that the log would give are then proved only by
-// the checkpoint hashes of live members on the way, if there are any, and by the chain of
-// the log. The check says up to which revision that is so.
+// the end. The states in between that the log would give are then proved only by the
+// chain of the log. The check says up to which revision that is so.
 package replaying
 
 import (
@@ -49,11 +48,6 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// DefaultStops is how often a replay is interrupted for checkpoint hashes that a later
-// compaction leaves nothing to compare with: each costs a copy of the database
-// and two passes over it.
-const DefaultStops = 4
-
 // Options are how a replay is done.
 type Options struct {
 	// ScratchDir is where scratch folders are made.
@@ -66,10 +60,8 @@ type Options struct {
 	// unpacked and compared with their sums: what Check is to prove, and others, which are
 	// not fetched again then.
 	Unpacked map[string]*snapshot.File
-	// Stops for checkpoint hashes: 0 is DefaultStops, negative is none.
-	Stops int
-	// Progress may be nil. It is called from one goroutine: the phases are
-	// "compare" in bytes, and those of walreplay.
+	// Progress may be nil. It is called from one goroutine: the phases are those of walreplay,
+	// and "compare", uncounted.
 	Progress func(phase string, done, total int64)
 	Logger   *slog.Logger // may be nil
 }
@@ -85,7 +77,7 @@ func (o Options) progress(phase string, done, total int64) {
 func (o Options) walreplay(version string) walreplay.Options {
 	return walreplay.Options{
 		CheckBase: CheckBase, Engine: o.Engine,
-		ScratchDir: o.ScratchDir, SourceVersion: version,
+		ScratchDir: o.ScratchDir, SourceSettings: engine.SourceSettings{SourceVersion: version},
 		Progress: func(p walreplay.Phase, done, total int64) { o.progress(string(p), done, total) },
 		Logger:   o.Logger,
 	}
@@ -265,35 +257,4 @@ func unsound(err error) error {
 		return unchecked("%v: see the level structure", err)
 	}
 	return err
-}
-
-// hashes compares HashKV, and asks the hashes that live members served who is
-// right where the databases differ.
-func (p *proof) hashes(ctx context.Context) error {
-	replayed := p.rebuilt.Recipe.HashKV
-	own, err := p.own.HashKV(ctx, 0)
-	if err != nil {
-		return err
-	}
-	same := replayed.Hash == own.Hash && replayed.Revision == own.Revision && replayed.CompactedRevision == own.CompactedRevision
-	switch {
-	case same:
-		p.say("HashKV of both is %d at revision %d, compacted revision %d", own.Hash, own.Revision, own.CompactedRevision)
-	case len(p.Findings) == 0:
-		p.found(report.KindHash, "", fmt.Sprintf("revision %d", own.Revision), "HashKV is %d at revision %d, compacted revision %d, in %s, and %d at %d, %d in %s",
-			own.Hash, own.Revision, own.CompactedRevision, p.own.Name, replayed.Hash, replayed.Revision, replayed.CompactedRevision, p.replayed.Name)
-	default:
-		p.say("HashKV differs: %d in %s, %d in %s", own.Hash, p.own.Name, replayed.Hash, p.replayed.Name)
-	}
-	if live := p.live; live.Hash != 0 && live.Revision == own.Revision && live.CompactedRevision == own.CompactedRevision && !same {
-		switch live.Hash {
-		case replayed.Hash:
-			p.say("The HashKV in its manifest (%s) is the replay's: so it is %s that is wrong", live.Obtained, p.own.Name)
-		case own.Hash:
-			p.say("The HashKV in its manifest (%s) is its own: so it is the log or %s that is wrong, or that member", live.Obtained, p.base.Name)
-		default:
-			p.say("The HashKV in its manifest (%s) is neither's", live.Obtained)
-		}
-	}
-	return p.lastCheckpointHashes(ctx)
 }

@@ -11,27 +11,19 @@ import (
 )
 
 // bases are what m can be proved from, the best first: the newest full snapshot
-// with an earlier state that was read from a member and from which the log reaches
-// it, then older ones, the empty database where the log begins with the cluster's
-// first entry, and synthetic snapshots.
-//
-// A synthetic one is what an earlier replay gave. Begun from there, a replay would
-// trust that one, and a mistake that both make would not show.
+// with an earlier state from which the log reaches it, then older ones, and the
+// empty database if the log begins with the cluster's first entry.
 func bases(h *walreplay.History, c *snapshot.Catalog, m *snapshot.Manifest) []*walreplay.Base {
-	var earlier, synthetic []*walreplay.Base
+	var earlier []*walreplay.Base
 	for _, b := range slices.Backward(h.Bases()) {
-		switch {
-		case b.Index() >= m.Facts.RaftIndex || h.Reach(b) < m.Facts.RaftIndex:
-		case b.Manifest != nil && b.Manifest.Synthetic():
-			synthetic = append(synthetic, b)
-		default:
+		if b.Index() < m.Facts.RaftIndex && h.Reach(b) >= m.Facts.RaftIndex {
 			earlier = append(earlier, b)
 		}
 	}
 	if e := empty(); h.Reach(e) >= m.Facts.RaftIndex && !branched(c, m.Timeline) {
 		earlier = append(earlier, e)
 	}
-	return append(earlier, synthetic...)
+	return earlier
 }
 
 // empty is the database before a cluster's first entry.

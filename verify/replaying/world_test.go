@@ -14,7 +14,6 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
-	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // world is a log that was made by hand, and a repository with parts of it.
@@ -73,15 +72,4 @@ func (w *world) backupOf(path string, recipients ...age.Recipient) string {
 	id := fmt.Sprintf("%s-%06x", at.Format("20060102T150405Z"), facts.RaftIndex)
 	w.store(snapshot.Manifest{ID: id, Tool: "test", Started: at, Finished: at, Facts: facts, Source: snapshot.Source{MemberID: 1, Version: "3.6.11"}}, path, recipients...)
 	return id
-}
-
-// stamp stores the hash that a member would serve after the entry at index.
-func (w *world) stamp(index uint64) {
-	w.t.Helper()
-	image, facts := w.database(index)
-	h, err := image.HashKV(w.t.Context(), 0)
-	require.NoError(w.t, err)
-	m := raftlog.Mark{Index: index, Term: 2, Time: time.Unix(int64(index), 0), Member: 1, Revision: facts.Revision}
-	s := &segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision}
-	require.NoError(w.t, segment.WriteMark(w.t.Context(), w.repo, w.id, m, s))
 }

@@ -12,18 +12,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // schemas are what reports are held against: ours, which is the narrower one,
 // and the file that REQUORUM_JUNIT_XSD names, such as Jenkins' junit-10.xsd.
 func schemas(t testing.TB) []string {
 	t.Helper()
-	if _, err := exec.LookPath("xmllint"); err != nil {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatalf("%v: install libxml2-utils", err)
-		}
-		t.Skipf("SKIPPED: %v: install libxml2-utils", err)
-	}
+	storetest.Program(t, "xmllint") // Debian's package libxml2-utils
 	all := []string{filepath.Join("testdata", "junit.xsd")}
 	if other := os.Getenv("REQUORUM_JUNIT_XSD"); other != "" {
 		all = append(all, other)

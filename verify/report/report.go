@@ -140,16 +140,14 @@ type Check struct {
 	NotYet bool `json:"not_yet,omitempty"`
 	// NoBase says of an Unchecked replay that there is nothing to begin from, before the
 	// first full snapshot of a timeline or behind a gap: the next one can be proved from this one.
-	NoBase bool `json:"-"`
+	NoBase bool `json:"no_base,omitempty"`
 	// Bytes that were read, and how long it took.
 	Bytes int64         `json:"bytes,omitempty"`
 	Took  time.Duration `json:"took_nanoseconds"`
 	// Phases are the parts of a drill or of a replay: the measured RTO.
 	Phases []Phase `json:"phases,omitempty"`
-	// Objects of a backup, and Log, parts of an archived log, were read whole and are as
-	// they should be: a verdict binds them.
-	Objects []Object `json:"-"`
-	Log     []Range  `json:"-"`
+	// Manifest is the SHA-256 of a backup's manifest as it is stored: a verdict names it.
+	Manifest string `json:"-"`
 }
 
 // Conclude sets the status by what was found and why the check could not be done: damage
@@ -163,24 +161,6 @@ func (c *Check) Conclude() {
 	default:
 		c.Status = Passed
 	}
-}
-
-// Range is a part of an archived log without a gap.
-type Range struct {
-	First uint64 `json:"first_index"`
-	Last  uint64 `json:"last_index"`
-	// After is the chain's value at Last, in hexadecimal: it binds every entry back to the
-	// chain's start, however the log is cut and merged later.
-	After   string `json:"after"`
-	Objects int    `json:"objects"` // segments that were read
-	Bytes   int64  `json:"bytes"`   // of these, as stored
-}
-
-// Object is a stored object that was seen.
-type Object struct {
-	Name         string `json:"name"`
-	StoredSize   int64  `json:"stored_size"`
-	StoredSHA256 string `json:"stored_sha256"`
 }
 
 // Phase is a part of a check that is worth a time of its own.
@@ -241,9 +221,8 @@ const (
 	KindFork       Kind = "fork"        // two segments hold different histories
 	KindGap        Kind = "gap"         // entries that the repository claims are not there
 	KindMark       Kind = "mark"        // a mark, gap record or superseded mark is altered
-	KindClaim      Kind = "claim"       // a claim on a job, or a job's result, is altered or moved
 	KindVerdict    Kind = "verdict"     // a verdict is altered or was moved
-	KindLogTail    Kind = "log-tail"    // a member's log ends before what it is known to have held
+	KindLogCut     Kind = "log-cut"     // the end of a member's log is missing
 	KindLogCorrupt Kind = "log-corrupt" // a member's log is damaged in the middle
 
 	// Structure.
@@ -255,12 +234,12 @@ const (
 	KindLease      Kind = "lease"      // a key hangs on a lease that is not there, or a lease is impossible
 	KindAuth       Kind = "auth"       // users and roles do not fit together
 	KindMembership Kind = "membership" // members do not fit together
+	KindMixed      Kind = "mixed"      // a member's database and its log are not of one history
 	KindHash       Kind = "hash"       // HashKV is another one than it should be
 
 	// Replay.
-	KindDifference     Kind = "difference"      // the replayed database differs
-	KindApply          Kind = "apply"           // the log cannot be applied
-	KindCheckpointHash Kind = "checkpoint-hash" // the replay gives another hash than the cluster served
+	KindDifference Kind = "difference" // the replayed database differs
+	KindApply      Kind = "apply"      // the log cannot be applied
 
 	// Drill.
 	KindBoot  Kind = "boot"  // the cluster did not start or elect

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,9 +107,8 @@ type drill struct {
 	plan     *restore.Plan
 	clients  map[string][]string // client URLs by member
 	tls      store.TLSFiles      // of this run
-	expected *Expected
-	hash     snapshot.HashKV // of the built database
-	password string          // of root, in the copies; empty where nobody has to log in
+	hash     snapshot.HashKV     // of the built database
+	password string              // of root, in the copies; empty where nobody has to log in
 	process  *process
 
 	check   report.Check
@@ -123,7 +124,7 @@ type drill struct {
 //
 // The cluster has members of the bundled etcd with names and addresses of their
 // own, its revision is not raised, there is no quota, and where authentication is
-// on root has a new password, in the copy. It listens on 127.0.0.1 alone, with
+// on root has a new password, in the copy. It listens on loopback only, with
 // mutual TLS whose certificates were made for the run and lie in the scratch
 // folder. Its members run in a process of their own, as etcd ends its whole
 // process on a database that makes no sense. What a killed drill left is removed
@@ -169,9 +170,6 @@ func (d *drill) run(ctx context.Context) (err error) {
 	d.options.Progress(PhaseBuild, 0, d.image.Size())
 	if d.facts, err = d.image.Facts(ctx); err != nil {
 		return fmt.Errorf("look into %s: %w", d.image.Name(), err)
-	}
-	if strings.HasPrefix(d.facts.ClusterVersion, "3.4.") {
-		return fmt.Errorf("etcd 3.4 wrote %s: a drill begins with etcd 3.5, and the level structure is the last that proves it", d.image.Name())
 	}
 	if d.tls, err = store.MakeRunTLS(filepath.Join(d.scratch.Path(), "tls")); err != nil {
 		return err
@@ -265,10 +263,11 @@ func (d *drill) request() (restore.Request, error) {
 	}
 	d.clients = map[string][]string{}
 	var cluster []string
+	url := func(port int) string { return "https://" + net.JoinHostPort(client.Loopback(), strconv.Itoa(port)) }
 	for i := range members {
 		name := fmt.Sprintf("m%d", i+1)
-		cluster = append(cluster, fmt.Sprintf("%s=https://127.0.0.1:%d", name, ports[2*i]))
-		d.clients[name] = []string{fmt.Sprintf("https://127.0.0.1:%d", ports[2*i+1])}
+		cluster = append(cluster, name+"="+url(ports[2*i]))
+		d.clients[name] = []string{url(ports[2*i+1])}
 	}
 	return restore.Request{
 		Image: d.image,
@@ -285,7 +284,10 @@ func (d *drill) request() (restore.Request, error) {
 // database that makes no sense is a finding; it is booted all the same, as only
 // that shows what it is good for.
 func (d *drill) expect(ctx context.Context) error {
-	err := d.readExpected(ctx, database(d.plan.Members[0]))
+	built, err := snapshot.OpenUnsynced(database(d.plan.Members[0]))
+	if err == nil {
+		d.hash, err = built.HashKV(ctx, 0)
+	}
 	var disk *fs.PathError
 	switch {
 	case ctx.Err() != nil:
@@ -295,35 +297,13 @@ func (d *drill) expect(ctx context.Context) error {
 	case err != nil:
 		d.check.Findings = []report.Finding{{Kind: report.KindServe, Text: "what it should serve cannot be read: " + err.Error()}}
 		return nil //nolint:nilerr // it is a finding
-	case !d.expected.AuthEnabled:
+	case !d.facts.AuthEnabled:
 		return nil
-	case !d.expected.root:
-		// Etcd refuses to turn authentication on then.
-		return fault(report.KindServe, "authentication is enabled, and no user root with the role root exists: nobody could administer the cluster")
 	}
 	if d.password, err = setRootPassword(d.plan.Members); err != nil {
 		return fmt.Errorf("put a password into the copies: %w", err)
 	}
 	return nil
-}
-
-func (d *drill) readExpected(ctx context.Context, path string) error {
-	f, err := safedir.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if d.expected, err = ReadExpected(ctx, f, info.Size()); err != nil {
-		return err
-	}
-	if d.hash, err = snapshot.ReadHashKV(ctx, f, info.Size()); err != nil {
-		return err
-	}
-	return d.expected.sampleKeys(ctx, f, info.Size())
 }
 
 // database is the file of a member.
@@ -349,7 +329,7 @@ func (d *drill) serve(ctx context.Context) error {
 			CACert: d.tls.CA, Cert: d.tls.Cert, Key: d.tls.Key, CommandTimeout: requestTimeout, Logger: d.options.Logger,
 		},
 		ClientURLs: d.clients, ClusterID: d.plan.ClusterID, Members: d.plan.Members,
-		RevisionAtLeast: d.facts.Revision, HashKV: &d.hash, Expected: d.expected, Started: d.booting,
+		RevisionAtLeast: d.facts.Revision, HashKV: &d.hash, AuthEnabled: &d.facts.AuthEnabled, Started: d.booting,
 		Timeout: requestTimeout, Checks: requestTimeout + time.Duration(d.image.Size()/slowest)*time.Second,
 		Logger: d.options.Logger,
 	}

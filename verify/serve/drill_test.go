@@ -42,7 +42,7 @@ func TestPromise1HealthyImagesPass(t *testing.T) {
 			}
 			t.Log(check.Compared)
 			size := report.Counted(max(k.voters+k.learners, 1), "member", "members")
-			for _, want := range []string{"a cluster of " + size + ",", "HashKV of m1", "chosen at random, as in the database", "compare-and-swap", "planned", "no alarm"} {
+			for _, want := range []string{"a cluster of " + size + ",", "HashKV of m1", "compare-and-swap", "planned", "authentication is"} {
 				if !strings.Contains(check.Compared, want) {
 					t.Errorf("it does not say %q", want)
 				}

@@ -148,16 +148,6 @@ func refused(err error) bool {
 		errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied)
 }
 
-// check does a check that needs the rights of a user. One that was refused, or
-// failed, leaves unproved what it was about.
-func (p *proving) check(ctx context.Context, about string, do func(context.Context) error) {
-	if p.denied != "" {
-		p.unproved("%s: %s", about, p.denied)
-	} else if err := p.insist(ctx, do); err != nil {
-		p.unproved("%s: %v", about, err)
-	}
-}
-
 // because is why something was not looked at: that there is no login, where that is
 // all that an error says.
 func (p *proving) because(err error) string {

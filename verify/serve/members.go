@@ -65,31 +65,6 @@ func sameURLs(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// checkAlarms makes sure that no alarm is raised: with one nobody can write.
-func (p *proving) checkAlarms(ctx context.Context) {
-	var status client.MemberStatus
-	err := p.insist(ctx, func(ctx context.Context) (err error) {
-		status, err = p.client.Status(ctx, p.serving(false)[0].status)
-		return err
-	})
-	if err != nil {
-		p.unproved("that no alarm is raised: %s", p.because(err))
-		return
-	}
-	for _, a := range status.Alarms {
-		name := snapshot.ID(a.MemberID).String()
-		for _, m := range p.Members {
-			if uint64(m.ID) == a.MemberID {
-				name = m.Name
-			}
-		}
-		p.wrong("the alarm %s is raised about member %s", a.Type, name)
-	}
-	if len(status.Alarms) == 0 {
-		p.proved("no alarm is raised")
-	}
-}
-
 const (
 	prefix       = "/requorum-proof-"
 	testWriteTTL = 30 // seconds

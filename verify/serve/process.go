@@ -47,13 +47,9 @@ func (d *drill) start(ctx context.Context) error {
 	for _, m := range d.plan.Members {
 		o.Members = append(o.Members, store.MemberConfig{
 			Name: m.Name, DataDir: m.DataDir, ListenPeerURLs: m.PeerURLs, ListenClientURLs: d.clients[m.Name],
-			InitialCluster: d.plan.InitialCluster(), InitialClusterState: "existing",
-			Settings: store.Settings{
-				Token: d.plan.ClusterToken, ClientTLS: d.tls, PeerTLS: d.tls,
-				// Whatever the image's size, writes are to go through.
-				QuotaBytes: -1,
-				LogLevel:   "warn", LogOutputs: []string{"stderr"},
-			},
+			InitialCluster: d.plan.InitialCluster(), InitialClusterState: "existing", Token: d.plan.ClusterToken,
+			QuotaBytes: -1, // whatever the image's size, writes are to go through
+			Settings:   store.Settings{TLS: d.tls},
 		})
 	}
 	// The process minds the time too, but not while etcd opens the database.

@@ -12,7 +12,7 @@ import (
 
 // The process that reads a strange database does not get this one's secrets.
 func TestMembersGetNoSecrets(t *testing.T) {
-	for _, name := range []string{"AWS_SECRET_ACCESS_KEY", "REQUORUM_PASSPHRASE", "HTTPS_PROXY"} {
+	for _, name := range []string{"AWS_SECRET_ACCESS_KEY", "REQUORUM_SIGNING_KEY", "HTTPS_PROXY"} {
 		t.Setenv(name, "hunter2")
 	}
 	path := filepath.Join(t.TempDir(), "environment")

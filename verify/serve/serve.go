@@ -61,16 +61,16 @@ type Request struct {
 	ClusterID  snapshot.ID
 	Members    []restore.Member
 
-	// RevisionAtLeast is what every member has to have reached.
+	// RevisionAtLeast is what was rebuilt: a write has to have a later revision.
 	RevisionAtLeast int64
 	// HashKV is the source's, at its Revision; nil where the revision was raised:
 	// the members are only compared with each other then.
 	HashKV *snapshot.HashKV
-	// Expected is what else the source holds; nil where that is not known, and it is
-	// unproved then.
-	Expected *Expected
-	// Started is when the members were started: leases that may have ended since
-	// are not missed. Zero is when Prove was called.
+	// AuthEnabled is whether the source enforces users and roles; nil if that is not
+	// known, and it is unproved then.
+	AuthEnabled *bool
+	// Started is when the members were started, and zero when Prove was called: Late counts
+	// from then.
 	Started time.Time
 
 	// Timeout bounds the wait for a quorum, and Grace that for the other members
@@ -117,11 +117,7 @@ func Prove(ctx context.Context, r Request) (_ *Report, err error) {
 		return p.report, err
 	}
 	p.sayNameless()
-	checks := []func(context.Context){
-		// First, as short leases end soon.
-		p.checkLeases, p.checkRevision, p.checkMembers, p.checkHash, p.checkKeys, p.checkAuth, p.checkAlarms, p.checkWrite,
-	}
-	for _, check := range checks {
+	for _, check := range []func(context.Context){p.checkMembers, p.checkHash, p.checkAuth, p.checkWrite} {
 		check(ctx)
 		if ctx.Err() != nil {
 			return p.report, fmt.Errorf("prove the new cluster: %w", context.Cause(ctx))

@@ -70,13 +70,6 @@ func TestPromise3WhatCannotBeTriedIsUnchecked(t *testing.T) {
 		})
 		unchecked(t, run(t, image, DrillOptions{}), "newer than the bundled etcd")
 	})
-	t.Run("etcd 3.4", func(t *testing.T) {
-		t.Parallel()
-		image := altered(t, plain(t), func(tx *bbolt.Tx) error {
-			return tx.Bucket([]byte("cluster")).Put([]byte("clusterVersion"), []byte("3.4.0"))
-		})
-		unchecked(t, run(t, image, DrillOptions{}), "begins with etcd 3.5")
-	})
 	t.Run("no such program", func(t *testing.T) {
 		t.Parallel()
 		unchecked(t, run(t, plain(t), DrillOptions{Command: []string{"/does/not/exist"}}), "start the members")

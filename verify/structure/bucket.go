@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/lease/leasepb"
+	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot/boltfile"
@@ -194,7 +195,7 @@ func (c *check) readUnknownBuckets() error {
 			continue
 		}
 		quoted := shown([]byte(name)) // as findings call it: anything can be in a name
-		c.note("bucket %s is not one of etcd 3.4 to 3.7; etcd does not read it", quoted)
+		c.note("bucket %s is not one of etcd 3.5 to 3.7; etcd does not read it", quoted)
 		if err := c.eachRow(quoted, c.buckets[name], func(uint64, boltfile.Element) error { return nil }); err != nil {
 			return err
 		}
@@ -236,19 +237,11 @@ type metaBucket struct {
 	// The last compactions that were scheduled and finished; 0 for none.
 	scheduled, finished int64
 	storage             *semver.Version
-	conf                *confState
+	conf                *raftpb.ConfState
 }
 
 // compacted is the revision up to which rows may be missing.
 func (m *metaBucket) compacted() int64 { return max(m.scheduled, m.finished) }
-
-// confState is raft's configuration as etcd stores it, as JSON, from 3.5 on.
-type confState struct {
-	Voters         []uint64 `json:"voters"`
-	Learners       []uint64 `json:"learners"`
-	VotersOutgoing []uint64 `json:"voters_outgoing"`
-	LearnersNext   []uint64 `json:"learners_next"`
-}
 
 // newestKnown is the newest storage version whose rows this package knows.
 var newestKnown = semver.Version{Major: 3, Minor: 7}
@@ -285,13 +278,13 @@ func (c *check) metaRow(where string, key, value []byte) {
 			c.note("the database is of etcd %s; what is newer than %d.%d in it was not looked at", m.storage, newestKnown.Major, newestKnown.Minor)
 		}
 	case "confState":
-		m.conf = &confState{}
+		m.conf = &raftpb.ConfState{}
 		if err := json.Unmarshal(value, m.conf); err != nil {
 			c.found.add(report.KindMembership, where, "confState cannot be decoded: %v", err)
 			m.conf = nil
 		}
 	default:
-		c.note("bucket meta has a key %s, which etcd 3.4 to 3.7 do not know", shown(key))
+		c.note("bucket meta has a key %s, which etcd 3.5 to 3.7 do not know", shown(key))
 	}
 }
 
@@ -327,7 +320,7 @@ func (c *check) clusterRow(where string, key, value []byte) {
 			c.version(where, "the target of the downgrade", []byte(d.Target))
 		}
 	default:
-		c.note("bucket cluster has a key %s, which etcd 3.4 to 3.7 do not know", shown(key))
+		c.note("bucket cluster has a key %s, which etcd 3.5 to 3.7 do not know", shown(key))
 	}
 }
 
@@ -369,7 +362,7 @@ func (c *check) authRow(where string, key, value []byte) {
 			c.found.add(report.KindAuth, where, "authRevision has %d bytes, not 8", len(value))
 		}
 	default:
-		c.note("bucket auth has a key %s, which etcd 3.4 to 3.7 do not know", shown(key))
+		c.note("bucket auth has a key %s, which etcd 3.5 to 3.7 do not know", shown(key))
 	}
 }
 

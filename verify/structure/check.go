@@ -16,7 +16,7 @@
 //     that is listed already is not listed beside it.
 //  6. Damage never panics, never loops, and takes no more memory than a healthy
 //     database of that size.
-//  7. Nothing that etcd 3.4 to 3.7 writes is called a fault.
+//  7. Nothing that etcd 3.5 to 3.7 writes is called a fault.
 //
 // A value that was altered together with every sum over it is found by the
 // HashKV that a member answered with, or by no level below replay.
@@ -34,7 +34,7 @@
 //   - A bucket or a key of the bucket meta that etcd 3.7 does not know: a note.
 //   - A row without a value, as `etcdutl snapshot restore --bump-revision` and
 //     requorum put in to raise the revision.
-//   - A member of a database of etcd 3.4 or 3.5 that the raft configuration
+//   - A member of a database of etcd 3.5 that the raft configuration
 //     does not have: those keep members that were removed in some cases, and
 //     do not use them. A note.
 //   - Members that the raft configuration does not have, or the other way, where
@@ -45,7 +45,7 @@
 //   - Revisions that are missing up to the compacted one, also when the
 //     compaction is not finished.
 //
-// A database that etcd 3.4's `etcdctl migrate` made from etcd 2 has gaps in its
+// A database that `etcdctl migrate` of old versions made from etcd 2 has gaps in its
 // revisions until they are compacted, and is called damaged.
 package structure
 
@@ -89,10 +89,6 @@ type Result struct {
 	// HashKV is that of etcd at the newest revision. Where rows could not be
 	// read there is none, and Obtained says so.
 	HashKV snapshot.HashKV
-	// Known are all members that the database can name: those there are, those
-	// that were removed, and those in raft's configuration. It is nil where one of
-	// the three is not known: etcd 3.4 keeps no configuration.
-	Known []snapshot.ID
 	// Keys that are alive at the newest revision, and rows of all revisions.
 	Keys, Revisions int64
 	// Compared are sentences: what was held against what.

@@ -37,30 +37,3 @@ func TestJoinedSums(t *testing.T) {
 		t.Errorf("%+v and %+v", one, two)
 	}
 }
-
-// The table is a map.
-func TestTableIsAMap(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	h := newHasher()
-	want := map[keyID]int64{}
-	var table table
-	for range 100_000 {
-		id := h.id([]byte{byte(rnd.IntN(200)), byte(rnd.IntN(200))})
-		s := table.at(id)
-		if had, ok := want[id]; ok != s.has(taken) || ok && s.main != had {
-			t.Fatalf("%v: %+v, want %d", id, s, had)
-		}
-		want[id] = rnd.Int64()
-		s.packed, s.main = pack(3, taken), want[id]
-	}
-	n := 0
-	table.each(func(s *slot) {
-		n++
-		if want[s.id] != s.main {
-			t.Errorf("%+v", s)
-		}
-	})
-	if n != len(want) {
-		t.Errorf("%d keys, want %d", n, len(want))
-	}
-}

@@ -180,7 +180,6 @@ func TestContentDamage(t *testing.T) {
 		{"members that only raft has", both(del("members", "a"), del("members", "b")), report.KindMembership, "which is not among the members", 1},
 		{"a learner that votes, and another change", put("meta", "confState", []byte(`{"voters":[11,12]}`)), report.KindMembership, "is a learner, and a voter in", 1},
 		{"a voter that learns", put("meta", "confState", []byte(`{"voters":[10],"learners":[11,12]}`)), report.KindMembership, "is a voter, and a learner in", 0},
-		{"a joint configuration", put("meta", "confState", []byte(`{"voters":[10,11],"learners":[12],"voters_outgoing":[10]}`)), report.KindMembership, "joint", 0},
 		{"no configuration", put("meta", "confState", []byte(`x`)), report.KindMembership, "confState cannot be decoded", 0},
 		{"no index", del("meta", "consistent_index"), report.KindRow, "consistent_index is missing or 0", 0},
 		{"a short index", put("meta", "consistent_index", []byte("x")), report.KindRow, "consistent_index has 1 bytes", 0},

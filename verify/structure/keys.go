@@ -14,7 +14,6 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/snapshot/boltfile"
@@ -204,20 +203,23 @@ func (k *keyReader) row(f *findings, page uint64, e boltfile.Element) row {
 		r.id, r.flags = k.hasher.id(nil), bump
 		return r
 	}
-	kv, err := parseKeyValue(e.Value, k.newer)
+	kv, err := boltfile.ParseKeyValue(e.Value)
+	if err == nil && kv.Unknown != 0 && !k.newer {
+		err = fmt.Errorf("unknown field %d", kv.Unknown)
+	}
 	if err != nil {
 		return fault("it cannot be decoded: %v", err)
 	}
-	r.id, r.create, r.version = k.hasher.id(kv.key), kv.create, kv.version
+	r.id, r.create, r.version = k.hasher.id(kv.Key), kv.Created, kv.Version
 	if at.Deleted {
 		r.flags |= deleted
 	}
-	if kv.leaseID != 0 && !k.noLease && !k.db.hasLease(kv.leaseID) {
+	if kv.Lease != 0 && !k.noLease && !k.db.hasLease(kv.Lease) {
 		r.flags |= noLease
 	}
 	if text := faultOf(at, &kv); text != "" {
-		f.add(report.KindHistory, whereRow(kv.key, at.Revision), "%s", text)
-		if len(kv.key) == 0 {
+		f.add(report.KindHistory, whereRow(kv.Key, at.Revision), "%s", text)
+		if len(kv.Key) == 0 {
 			r.flags |= broken
 		}
 		r.flags |= suspect
@@ -294,8 +296,8 @@ func (k *keyReader) keyOf(id keyID, main int64) []byte {
 		if err != nil || r.Main != main {
 			break
 		}
-		if kv, err := parseKeyValue(value, true); err == nil && k.hasher.id(kv.key) == id {
-			return bytes.Clone(kv.key)
+		if kv, err := boltfile.ParseKeyValue(value); err == nil && k.hasher.id(kv.Key) == id {
+			return bytes.Clone(kv.Key)
 		}
 	}
 	return nil
@@ -346,77 +348,29 @@ func (h *hasher) id(key []byte) keyID {
 	return keyID{uint32(a >> 32), uint32(a), uint32(b)}
 }
 
-// keyValue is a decoded mvccpb.KeyValue, whose value nobody looks at.
-type keyValue struct {
-	key                           []byte
-	create, mod, version, leaseID int64
-	hasValue                      bool
-}
-
-// parseKeyValue decodes an mvccpb.KeyValue as etcd encodes it: each field once
-// at most, in their order. Fields that are unknown are faults unless the
-// database is of a newer etcd.
-func parseKeyValue(b []byte, newer bool) (kv keyValue, err error) {
-	last := protowire.Number(0)
-	for len(b) > 0 {
-		f, n := boltfile.ConsumeField(b)
-		kind := protowire.VarintType
-		if f.Number == 1 || f.Number == 5 {
-			kind = protowire.BytesType
-		}
-		switch {
-		case n < 0:
-			return kv, protowire.ParseError(n)
-		case f.Number <= last:
-			return kv, fmt.Errorf("field %d comes after field %d", f.Number, last)
-		case f.Number > 6 && !newer:
-			return kv, fmt.Errorf("unknown field %d", f.Number)
-		case f.Number <= 6 && f.Kind != kind:
-			return kv, fmt.Errorf("field %d has the type %d", f.Number, f.Kind)
-		}
-		switch f.Number {
-		case 1:
-			kv.key = f.Bytes
-		case 2:
-			kv.create = int64(f.Varint)
-		case 3:
-			kv.mod = int64(f.Varint)
-		case 4:
-			kv.version = int64(f.Varint)
-		case 5:
-			kv.hasValue = true
-		case 6:
-			kv.leaseID = int64(f.Varint)
-		default: // of a newer etcd
-		}
-		last, b = f.Number, b[n:]
-	}
-	return kv, nil
-}
-
 // faultOf says what is wrong with a row alone, without those before it; empty
 // when nothing is.
-func faultOf(r boltfile.Row, kv *keyValue) string {
-	if len(kv.key) == 0 {
+func faultOf(r boltfile.Row, kv *boltfile.KeyValue) string {
+	if len(kv.Key) == 0 {
 		return "it has no key"
 	}
 	if r.Deleted {
-		if kv.create != 0 || kv.mod != 0 || kv.version != 0 || kv.leaseID != 0 || kv.hasValue {
+		if kv.Created != 0 || kv.Modified != 0 || kv.Version != 0 || kv.Lease != 0 || kv.Value != nil {
 			return "a deletion that holds more than the key"
 		}
 		return ""
 	}
 	switch {
-	case kv.mod != r.Main:
-		return fmt.Sprintf("its mod revision is %d", kv.mod)
-	case kv.create < 1 || kv.create > r.Main:
-		return fmt.Sprintf("its create revision is %d", kv.create)
-	case kv.version < 1:
-		return fmt.Sprintf("its version is %d", kv.version)
-	case kv.version == 1 && kv.create != r.Main:
-		return fmt.Sprintf("it is version 1, and was created at revision %d", kv.create)
-	case kv.version-1 > r.Main-kv.create:
-		return fmt.Sprintf("version %d cannot be reached since revision %d, where it was created", kv.version, kv.create)
+	case kv.Modified != r.Main:
+		return fmt.Sprintf("its mod revision is %d", kv.Modified)
+	case kv.Created < 1 || kv.Created > r.Main:
+		return fmt.Sprintf("its create revision is %d", kv.Created)
+	case kv.Version < 1:
+		return fmt.Sprintf("its version is %d", kv.Version)
+	case kv.Version == 1 && kv.Created != r.Main:
+		return fmt.Sprintf("it is version 1, and was created at revision %d", kv.Created)
+	case kv.Version-1 > r.Main-kv.Created:
+		return fmt.Sprintf("version %d cannot be reached since revision %d, where it was created", kv.Version, kv.Created)
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
@@ -257,20 +258,13 @@ func (p *pieces) at(i int) *piece { return &p.chunks[i/chunkPieces][i%chunkPiece
 func (p *pieces) supersede(i uint32) { p.at(int(i)).size |= superseded }
 
 // sum is etcd's hash after a compaction, of rows with rest behind the pieces.
-// Where the index has no key at all, etcd's hash leaves nothing out; a deletion
-// at the compacted revision it leaves out in any case.
 func (p *pieces) sum(compacted int64, anyKey bool, rest long) uint32 {
 	total := long{crc: crc32.Checksum([]byte("key"), castagnoli), size: 3}
 	m := p.marks[slices.IndexFunc(p.marks, func(m mark) bool { return m.compacted == compacted })]
 	for i := range p.count {
 		s := p.at(i)
-		if i < m.upTo {
-			if i >= m.below && s.size&deletion != 0 {
-				continue
-			}
-			if anyKey && s.size&(superseded|deletion) != 0 {
-				continue
-			}
+		if i < m.upTo && !snapshot.Hashed(s.size&deletion != 0, s.size&superseded == 0, i >= m.below, anyKey) {
+			continue
 		}
 		total.join(s.crc, int64(s.size&sizeMask))
 	}

@@ -3,7 +3,6 @@ package structure
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 
@@ -17,13 +16,7 @@ type membership struct {
 	removed map[snapshot.ID]bool
 }
 
-type member struct {
-	ID         uint64   `json:"id"`
-	Name       string   `json:"name"`
-	PeerURLs   []string `json:"peerURLs"`
-	ClientURLs []string `json:"clientURLs"`
-	IsLearner  bool     `json:"isLearner"`
-}
+type member struct{ snapshot.StoredMember }
 
 func (m member) id() snapshot.ID { return snapshot.ID(m.ID) }
 
@@ -63,18 +56,21 @@ func (c *check) memberID(where string, key []byte) (id snapshot.ID, ok bool) {
 	return id, true
 }
 
+// beforeUpgrade is what to do about members that etcd before 3.5.26 left behind.
+const beforeUpgrade = `etcd 3.5 does not use this list of members, and 3.6 does: there it fails with "too many learner members in cluster", or takes removed members for members. Upgrade each member to etcd 3.5.26 or later first, which corrects the list`
+
 // checkMembers holds the members against each other, against those that were
 // removed, and against the raft configuration.
 func (c *check) checkMembers() {
 	c.checkURLs()
-	// etcd 3.4 and 3.5 read their members from elsewhere, and leave some here
+	// etcd 3.5 reads its members from elsewhere, and leaves some here
 	// that were removed.
 	odd := func(format string, args ...any) {
 		c.found.add(report.KindMembership, "", format, args...)
 	}
 	if c.db.meta.storage == nil {
 		odd = func(format string, args ...any) {
-			c.note(format+"; etcd 3.4 and 3.5 do not mind, an upgrade to 3.6 would", args...)
+			c.note(format+"; "+beforeUpgrade, args...)
 		}
 	}
 	if c.db.meta.index <= uint64(len(c.db.members.list)) {
@@ -95,9 +91,6 @@ func (c *check) checkMembers() {
 	conf := c.db.meta.conf
 	if conf == nil {
 		return
-	}
-	if len(conf.VotersOutgoing)+len(conf.LearnersNext) > 0 {
-		c.found.add(report.KindMembership, "bucket meta, confState", "a joint configuration, which etcd does not use")
 	}
 	if len(conf.Voters) == 0 {
 		c.found.add(report.KindMembership, "bucket meta, confState", "no voters")
@@ -127,33 +120,22 @@ func (c *check) checkMembers() {
 	if c.incomplete.Load() {
 		return
 	}
-	c.result.Known = c.knownMembers()
 	for _, id := range slices.Concat(conf.Voters, conf.Learners) {
 		if !slices.ContainsFunc(current, func(m member) bool { return m.ID == id }) {
 			ahead = append(ahead, fmt.Sprintf("the raft configuration has member %s, which is not among the members", snapshot.ID(id)))
 		}
 	}
 	if len(ahead) == 1 {
-		c.note("%s: the database is from the moment in which that member was changed, and the log goes on with it", ahead[0])
+		text := "the database is from the moment in which that member was changed, and the log goes on with it"
+		if c.db.meta.storage == nil {
+			text += "; or an etcd before 3.5.26 left it so: " + beforeUpgrade
+		}
+		c.note("%s: %s", ahead[0], text)
 		return
 	}
 	for _, one := range ahead {
 		odd("%s", one)
 	}
-}
-
-// knownMembers are those there are, those that were removed, and those in raft's
-// configuration.
-func (c *check) knownMembers() []snapshot.ID {
-	known := slices.Collect(maps.Keys(c.db.members.removed))
-	for _, m := range c.db.members.list {
-		known = append(known, m.id())
-	}
-	for _, id := range slices.Concat(c.db.meta.conf.Voters, c.db.meta.conf.Learners) {
-		known = append(known, snapshot.ID(id))
-	}
-	slices.Sort(known)
-	return slices.Compact(known)
 }
 
 func (c *check) checkURLs() {

@@ -30,55 +30,25 @@ func (v Verdict) readable(err error) error {
 	return err
 }
 
-// Write writes the verdicts of one run and returns its sequence, one more than the
-// highest that is listed. Where some were written and then one could not be, that is an error, and
+// Write writes the verdicts of one run. With an error some of them may be written, and
 // those count.
-func Write(ctx context.Context, repo *repository.Repository, run []Verdict) (uint64, error) {
-	sequence, err := newestSequence(ctx, repo)
-	if err != nil {
-		return 0, err
-	}
+func Write(ctx context.Context, repo *repository.Repository, run []Verdict) error {
 	host, _ := os.Hostname() // a host without a name has none to give
-	id := rand.Uint32()
 	for _, v := range run {
 		if v.Host == "" {
 			v.Host = host
 		}
-		v.Format, v.Kind, v.Repository, v.Sequence, v.ID = format, Kind, repo.ID(), sequence+1, id
+		v.Format, v.Kind, v.Repository, v.ID = format, Kind, repo.ID(), rand.Uint32()
 		v.Started, v.Finished = v.Started.UTC().Round(0), v.Finished.UTC().Round(0)
 		data, err := repo.Seal(v.name(), v)
 		if err == nil {
 			err = put(ctx, repo, v.name(), data)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("write the verdict into %s: %w", repo, err)
+			return fmt.Errorf("write the verdict into %s: %w", repo, err)
 		}
 	}
-	return sequence + 1, nil
-}
-
-// newestSequence is the highest one of a verdict that is not foreign; 0 without any.
-func newestSequence(ctx context.Context, repo *repository.Repository) (uint64, error) {
-	var all []repository.StoredVerdict
-	for s, err := range repo.Verdicts(ctx) {
-		if err != nil {
-			return 0, err
-		}
-		if all = append(all, s); !repo.Checks() {
-			all = all[len(all)-1:]
-		}
-	}
-	for _, s := range slices.Backward(all) {
-		switch counts, err := repo.Counts(ctx, s.Object.Name); {
-		case err != nil:
-			return 0, err
-		case counts && s.Sequence == repository.MaxSequence:
-			return 0, fmt.Errorf("%s is there, and no number comes after it: nothing but a stray object can have it; remove that", s.Object.Name)
-		case counts:
-			return s.Sequence, nil
-		}
-	}
-	return 0, nil
+	return nil
 }
 
 func put(ctx context.Context, repo *repository.Repository, name string, data []byte) error {
@@ -116,9 +86,8 @@ type List struct {
 
 // Entry is one verdict as it was found.
 type Entry struct {
-	Name     string // the object's
-	Sequence uint64 // the name's
-	Verdict  Verdict
+	Name    string // the object's
+	Verdict Verdict
 	// Err is why it does not count; nil where it is whole and in its place.
 	Err error
 }
@@ -136,6 +105,7 @@ func ReadAll(ctx context.Context, repo *repository.Repository) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
+	slices.SortStableFunc(stored, func(a, b repository.StoredVerdict) int { return a.Finished.Compare(b.Finished) })
 	found := make([]*Entry, len(stored))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
@@ -184,7 +154,7 @@ func ReadAll(ctx context.Context, repo *repository.Repository) (List, error) {
 
 // readEntry reads one verdict; an error is not the verdict's fault.
 func readEntry(ctx context.Context, repo *repository.Repository, s repository.StoredVerdict) (*Entry, error) {
-	e := &Entry{Name: s.Object.Name, Sequence: s.Sequence}
+	e := &Entry{Name: s.Object.Name}
 	data, err := repo.ReadBytes(ctx, e.Name)
 	if errors.Is(err, repository.ErrAltered) {
 		e.Err = err

@@ -6,11 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,10 +14,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
-	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/sinks/s3"
-	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
@@ -65,18 +58,27 @@ func verdictOn(m *snapshot.Manifest, level report.Level, status report.Status) V
 		}
 		r.Checks = append(r.Checks, c)
 	}
-	r.Checks[0].Objects = ObjectsOf(m)
+	r.Checks[0].Manifest = m.Stored.SHA256
 	return FromReport(r)[0]
 }
 
-// write writes verdicts, each as a run of its own.
+// write writes verdicts, each a minute after the one before.
 func write(t testing.TB, repo *repository.Repository, all ...Verdict) {
 	t.Helper()
-	for _, v := range all {
-		_, err := Write(t.Context(), repo, []Verdict{v})
+	n := 0
+	for _, err := range repo.Verdicts(t.Context()) {
 		require.NoError(t, err)
+		n++
+	}
+	for _, v := range all {
+		n++
+		v.Finished = noon.Add(time.Duration(n) * time.Minute)
+		require.NoError(t, Write(t.Context(), repo, []Verdict{v}))
 	}
 }
+
+// number is that of a verdict that write wrote.
+func number(finished time.Time) int { return int(finished.Sub(noon) / time.Minute) }
 
 func readAll(t testing.TB, repo *repository.Repository) List {
 	t.Helper()
@@ -98,29 +100,29 @@ func filled(t testing.TB) (*sinktest.Memory, *repository.Repository, *snapshot.M
 }
 
 // nameOf is that of the verdict with a number.
-func nameOf(t testing.TB, s sinks.Sink, sequence uint64) string {
+func nameOf(t testing.TB, s sinks.Sink, n int) string {
 	t.Helper()
 	for o, err := range s.List(t.Context(), "verdicts/", "") {
 		require.NoError(t, err)
-		if n, err := repository.ParseVerdictName(o.Name); err == nil && n.Sequence == sequence {
+		if name, err := repository.ParseVerdictName(o.Name); err == nil && number(name.Finished) == n {
 			return o.Name
 		}
 	}
-	t.Fatalf("no verdict %d", sequence)
+	t.Fatalf("no verdict %d", n)
 	return ""
 }
 
-func get(t testing.TB, s sinks.Sink, sequence uint64) []byte {
+func get(t testing.TB, s sinks.Sink, n int) []byte {
 	t.Helper()
-	data, err := sinks.Get(t.Context(), s, nameOf(t, s, sequence), repository.DocumentLimit)
+	data, err := sinks.Get(t.Context(), s, nameOf(t, s, n), repository.DocumentLimit)
 	require.NoError(t, err)
 	return data
 }
 
 // replace puts other bytes in a verdict's place, or none.
-func replace(t testing.TB, s sinks.Sink, sequence uint64, data []byte) {
+func replace(t testing.TB, s sinks.Sink, n int, data []byte) {
 	t.Helper()
-	name := nameOf(t, s, sequence)
+	name := nameOf(t, s, n)
 	require.NoError(t, s.Delete(t.Context(), name))
 	if data != nil {
 		store(t, s, name, data)
@@ -144,7 +146,7 @@ func objects(c List) string {
 		if err != nil {
 			all = append(all, err.Error())
 		}
-		all = append(all, fmt.Sprint(n.Sequence))
+		all = append(all, fmt.Sprint(number(n.Finished)))
 	}
 	return strings.Join(all, " ")
 }
@@ -154,7 +156,7 @@ func counting(c List) string {
 	var all []string
 	for _, e := range c.Entries {
 		if e.Err == nil {
-			all = append(all, fmt.Sprint(e.Sequence))
+			all = append(all, fmt.Sprint(number(e.Verdict.Finished)))
 		}
 	}
 	return strings.Join(all, " ")
@@ -186,11 +188,11 @@ func TestDamage(t *testing.T) {
 			replace(t, s, 2, three)
 			replace(t, s, 3, two)
 		}, "2 3", "1 4 5"},
-		{"under the name of a higher level", func(t *testing.T, s *sinktest.Memory) {
+		{"under a later time", func(t *testing.T, s *sinktest.Memory) {
 			data, name := get(t, s, 5), nameOf(t, s, 5)
 			replace(t, s, 5, nil)
-			store(t, s, strings.Replace(name, "structure", "drill", 1), data)
-		}, "5", "1 2 3 4"},
+			store(t, s, strings.Replace(name, "T1205", "T1209", 1), data)
+		}, "9", "1 2 3 4"},
 		{"under the name of another backup", func(t *testing.T, s *sinktest.Memory) {
 			store(t, s, strings.Replace(nameOf(t, s, 5), backupA, backupB, 1), get(t, s, 5))
 		}, "5", "1 2 3 4 5"},
@@ -224,28 +226,6 @@ func TestNewerFormat(t *testing.T) {
 	replace(t, s, 5, append(data[:len(data):len(data)], '\n'))
 	if c := readAll(t, repo); objects(c) != "5" {
 		t.Errorf("found in %q", objects(c))
-	}
-}
-
-// A verdict of another repository says nothing about this one.
-func TestForeignVerdict(t *testing.T) {
-	s, _, _ := filled(t)
-	other := sinktest.NewMemory()
-	repo := newRepo(t, other)
-	store(t, other, nameOf(t, s, 1), get(t, s, 1))
-	if c := readAll(t, repo); objects(c) != "1" || counting(c) != "" {
-		t.Errorf("found in %q, %q count", objects(c), counting(c))
-	}
-}
-
-// Fields that a later minor version adds do not keep anybody from reading.
-func TestUnknownFields(t *testing.T) {
-	s, _, _ := filled(t)
-	body := bodyOf(t, get(t, s, 1))
-	data, err := repository.Seal(append(body[:len(body)-1:len(body)-1], []byte(`,"later":1}`)...))
-	require.NoError(t, err)
-	if v, err := parseStored(data); err != nil || v.Sequence != 1 {
-		t.Errorf("%+v, %v", v, err)
 	}
 }
 
@@ -283,80 +263,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A stray object under the last number there is does not make the next verdict one
-// that no listing shows.
-func TestNoNumberLeft(t *testing.T) {
-	s, repo, m := filled(t)
-	store(t, s, "verdicts/ffffffffffffffff_00000000_none_passed.json", []byte("stray")) // no verdict's name
-	_, err := Write(t.Context(), repo, []Verdict{verdictOn(m, report.Structure, report.Passed)})
-	require.NoError(t, err)
-	store(t, s, "verdicts/0001000000000000_00000000_none_passed.json", []byte("stray"))
-	_, err = Write(t.Context(), repo, []Verdict{verdictOn(m, report.Structure, report.Passed)})
-	require.ErrorContains(t, err, "verdicts/0001000000000000_00000000_none_passed.json is there")
-}
-
-// Of many that write at once every one is kept, once, on every kind of sink.
-func TestConcurrentWriters(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		writers int
-		open    func(t *testing.T) sinks.Sink
-	}{
-		{"memory", 30, func(*testing.T) sinks.Sink { return sinktest.NewMemory() }},
-		{"disk", 10, func(t *testing.T) sinks.Sink {
-			s, err := disk.New(t.TempDir())
-			require.NoError(t, err)
-			return s
-		}},
-		{"s3", 5, func(t *testing.T) sinks.Sink {
-			server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "verdicts", ObjectLock: true}}})
-			server.Setenv(t)
-			c, err := s3.ParseURL(server.URL("verdicts", "p"))
-			require.NoError(t, err)
-			c.Retry.For = time.Minute
-			s, err := s3.Open(t.Context(), c)
-			require.NoError(t, err)
-			return s
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := test.open(t)
-			defer s.Close()
-			repo := newRepo(t, s)
-			const each = 3
-			var wg sync.WaitGroup
-			var mu sync.Mutex
-			mine := map[string]uint64{} // what each writer was given
-			for i := range test.writers {
-				wg.Go(func() {
-					for j := range each {
-						v := verdictOn(manifest(backupA, "aa"), report.Checksum, report.Passed)
-						v.Tool = fmt.Sprintf("writer %d, verdict %d", i, j)
-						sequence, err := Write(t.Context(), repo, []Verdict{v})
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						mu.Lock()
-						mine[v.Tool] = sequence
-						mu.Unlock()
-					}
-				})
-			}
-			wg.Wait()
-			c := readAll(t, repo)
-			if len(c.Findings) > 0 || len(c.Entries) != test.writers*each || len(mine) != len(c.Entries) {
-				t.Fatalf("%d verdicts, %d writers' own, findings %v", len(c.Entries), len(mine), c.Findings)
-			}
-			for _, e := range c.Entries {
-				if e.Sequence != mine[e.Verdict.Tool] {
-					t.Errorf("verdict %d is of %s, who was given %d", e.Sequence, e.Verdict.Tool, mine[e.Verdict.Tool])
-				}
-			}
-		})
-	}
-}
-
 // An answer that was lost may have been a success: the verdict is there
 // once, or the writer hears of it.
 func TestLostAnswer(t *testing.T) {
@@ -367,9 +273,7 @@ func TestLostAnswer(t *testing.T) {
 		over, err := repository.Open(t.Context(), faulty)
 		require.NoError(t, err)
 		v := verdictOn(manifest(backupA, "aa"), report.Checksum, report.Passed)
-		if sequence, err := Write(t.Context(), over, []Verdict{v}); err != nil || sequence != 1 {
-			t.Fatalf("verdict %d, %v", sequence, err)
-		}
+		require.NoError(t, Write(t.Context(), over, []Verdict{v}))
 		faulty.AllFired(t)
 		if c := readAll(t, repo); counting(c) != "1" {
 			t.Fatalf("%q count", counting(c))
@@ -380,7 +284,7 @@ func TestLostAnswer(t *testing.T) {
 // A failed put leaves no verdict, and is an error.
 func TestFailedWrite(t *testing.T) {
 	for _, fault := range []sinktest.Fault{
-		sinktest.Fail(sinktest.Commit, 1, nil), sinktest.Fail(sinktest.Create, 1, sinks.ErrDenied), sinktest.Fail(sinktest.List, 1, nil),
+		sinktest.Fail(sinktest.Commit, 1, nil), sinktest.Fail(sinktest.Create, 1, sinks.ErrDenied),
 		sinktest.Fail(sinktest.Commit, 1, sinks.ErrUncertain),
 	} {
 		s, repo, m := filled(t)
@@ -388,21 +292,13 @@ func TestFailedWrite(t *testing.T) {
 		over, err := repository.Open(t.Context(), faulty)
 		require.NoError(t, err)
 		faulty.Add(fault.Of("verdicts/"))
-		if _, err := Write(t.Context(), over, []Verdict{verdictOn(m, report.Checksum, report.Passed)}); err == nil {
+		if err := Write(t.Context(), over, []Verdict{verdictOn(m, report.Checksum, report.Passed)}); err == nil {
 			t.Errorf("%s: no error", fault)
 		}
 		faulty.AllFired(t)
 		if c := readAll(t, repo); len(c.Entries) != 5 || len(c.Findings) > 0 {
 			t.Errorf("%s: %d verdicts, %v", fault, len(c.Entries), c.Findings)
 		}
-	}
-}
-
-// A repository without verdicts has none, and no fault.
-func TestEmpty(t *testing.T) {
-	c := readAll(t, newRepo(t, sinktest.NewMemory()))
-	if len(c.Entries)+len(c.Findings)+len(c.Notes) > 0 || c.Check().Status != report.Passed {
-		t.Errorf("%+v", c)
 	}
 }
 
@@ -427,27 +323,6 @@ func TestUnreadable(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Verdicts are locked where the sink locks: who can write cannot take them back.
-func TestLocked(t *testing.T) {
-	s := &locks{Memory: sinktest.NewMemory()}
-	write(t, newRepo(t, s), Verdict{Level: report.Checksum, Subject: Subject{Status: report.Passed}})
-	if !slices.Contains(s.locked, nameOf(t, s, 1)) {
-		t.Errorf("locked: %v", s.locked)
-	}
-}
-
-type locks struct {
-	*sinktest.Memory
-	locked []string
-}
-
-func (l *locks) Create(ctx context.Context, name string, o sinks.CreateOptions) (sinks.Writer, error) {
-	if o.Lock {
-		l.locked = append(l.locked, name)
-	}
-	return l.Memory.Create(ctx, name, o)
-}
-
 // bodyOf is that of a stored verdict.
 func bodyOf(t testing.TB, data []byte) (body json.RawMessage) {
 	t.Helper()
@@ -465,17 +340,10 @@ func parseStored(data []byte) (v Verdict, err error) {
 // those that count.
 func TestForeignFlood(t *testing.T) {
 	s := sinktest.NewMemory()
-	private, public, err := signing.NewKey()
-	require.NoError(t, err)
-	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
-	require.NoError(t, os.WriteFile(key, private, 0o600))
-	require.NoError(t, os.WriteFile(trust, append([]byte("ops "), public...), 0o600))
-	keys, err := signing.Read(key, trust, nil)
-	require.NoError(t, err)
-	repo := newRepo(t, repository.WithKeys(s, keys))
+	repo := newRepo(t, repository.WithKeys(s, sinktest.NewKeys(t)))
 	flood := func(from int) {
 		for n := range maxVerdicts/2 + 100 {
-			store(t, s, repository.VerdictName{Sequence: uint64(from + n), Level: "none", Outcome: "passed"}.String(), []byte("x"))
+			store(t, s, repository.VerdictName{Timeline: timeline, Backup: backupA, Finished: noon.Add(time.Duration(from+n) * time.Second)}.String(), []byte("x"))
 		}
 	}
 	flood(1)

@@ -9,18 +9,12 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// Promises 1 and 4 of the package: what counts for a backup, after a series of
+// Promises 1 and 3 of the package: what counts for a backup, after a series of
 // verdicts.
 func TestNewest(t *testing.T) {
 	a, b := manifest(backupA, "aa"), manifest(backupB, "bb")
-	otherBytes, otherSize, otherName := manifest(backupA, "ab"), manifest(backupA, "aa"), manifest(backupA, "aa")
-	otherSize.Object.StoredSize++
-	otherName.Object.Name += ".age"
-	otherManifest := manifest(backupA, "aa")
-	otherManifest.Stored.SHA256 = "00"
 	otherTimeline := manifest(backupA, "aa")
 	otherTimeline.Timeline.N++
 	for _, test := range []struct {
@@ -28,7 +22,7 @@ func TestNewest(t *testing.T) {
 		said   []Verdict
 		of     *snapshot.Manifest
 		level  report.Level // the least
-		want   uint64       // the verdict's number; 0: none
+		want   int          // the verdict's number; 0: none
 		best   string       // the level that Best names, and Damaged
 		reason string
 	}{
@@ -45,23 +39,19 @@ func TestNewest(t *testing.T) {
 		{name: "another one is damaged", said: []Verdict{verdictOn(a, report.Structure, report.Passed), verdictOn(b, report.Checksum, report.Damaged)}, of: a, level: report.Structure, want: 1, best: "structure"},
 		{name: "mended since", said: []Verdict{verdictOn(a, report.Structure, report.Damaged), verdictOn(a, report.Structure, report.Passed)}, of: a, level: report.Structure, want: 2, best: "structure"},
 		{name: "a level below the one that failed passes", said: []Verdict{verdictOn(a, report.Drill, report.Passed), verdictOn(a, report.Structure, report.Damaged), verdictOn(a, report.Checksum, report.Passed)}, of: a, level: report.Structure, best: "damaged"},
-		{name: "other bytes", said: []Verdict{verdictOn(otherBytes, report.Drill, report.Passed)}, of: a, level: report.Checksum},
-		{name: "another size", said: []Verdict{verdictOn(otherSize, report.Drill, report.Passed)}, of: a, level: report.Checksum},
-		{name: "another object", said: []Verdict{verdictOn(otherName, report.Drill, report.Passed)}, of: a, level: report.Checksum},
-		{name: "another manifest of the same object", said: []Verdict{verdictOn(otherManifest, report.Drill, report.Passed)}, of: a, level: report.Checksum},
-		{name: "the object alone", said: []Verdict{odd(a, func(s *Subject) { s.Objects = s.Objects[:1] })}, of: a, level: report.Checksum},
+		{name: "another manifest", said: []Verdict{verdictOn(manifest(backupA, "ab"), report.Drill, report.Passed)}, of: a, level: report.Checksum},
+		{name: "another manifest was damaged", said: []Verdict{verdictOn(a, report.Structure, report.Passed), verdictOn(manifest(backupA, "ab"), report.Drill, report.Damaged)}, of: a, level: report.Structure, want: 1, best: "structure"},
 		{name: "another timeline", said: []Verdict{verdictOn(otherTimeline, report.Drill, report.Passed)}, of: a, level: report.Checksum},
-		{name: "nothing seen", said: []Verdict{unseen(a)}, of: a, level: report.Checksum},
-		{name: "a status that is not known", said: []Verdict{odd(a, func(s *Subject) { s.Status = "fine" })}, of: a, level: report.Checksum},
-		{name: "a level that is not known", said: []Verdict{odd(a, func(s *Subject) { s.Reached = "heaven" })}, of: a, level: report.Checksum},
+		{name: "a status that is not known", said: []Verdict{odd(a, func(v *Verdict) { v.Status = "fine" })}, of: a, level: report.Checksum},
+		{name: "a level that is not known", said: []Verdict{odd(a, func(v *Verdict) { v.Reached = "heaven" })}, of: a, level: report.Checksum},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			repo := newRepo(t, sinktest.NewMemory())
 			write(t, repo, test.said...)
 			c := readAll(t, repo)
 			w, ok := c.Newest(test.of, test.level)
-			if ok != (test.want > 0) || w.Verdict.Sequence != test.want {
-				t.Errorf("got verdict %d, want %d", w.Verdict.Sequence, test.want)
+			if ok != (test.want > 0) || ok && number(w.Verdict.Finished) != test.want {
+				t.Errorf("got verdict %d, want %d", number(w.Verdict.Finished), test.want)
 			}
 			best := ""
 			if s, ok := c.Best(test.of); ok {
@@ -77,19 +67,14 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-func unseen(m *snapshot.Manifest) Verdict {
-	return odd(m, func(s *Subject) { s.Objects = nil })
-}
-
-func odd(m *snapshot.Manifest, change func(*Subject)) Verdict {
+func odd(m *snapshot.Manifest, change func(*Verdict)) Verdict {
 	v := verdictOn(m, report.Structure, report.Passed)
-	change(&v.Subject)
+	change(&v)
 	return v
 }
 
 // Checks are put together by what they are of, whatever object they name.
 func TestFromReport(t *testing.T) {
-	log := report.Range{First: 1, Last: 9, After: raftlog.Sum{1}.String(), Objects: 2, Bytes: 100}
 	name := func(rest string) string { return timeline.String() + rest }
 	pass := func(level report.Level, object string) report.Check {
 		return report.Check{Level: level, Status: report.Passed, Object: object}
@@ -97,11 +82,12 @@ func TestFromReport(t *testing.T) {
 	r := &report.Report{Level: report.Replay, Checks: []report.Check{
 		pass(report.Checksum, "requorum.json"),
 		pass(report.Checksum, "timelines/"+timeline.String()+".json"),
-		{Level: report.Checksum, Status: report.Passed, Object: name("/full/" + backupA), Objects: ObjectsOf(manifest(backupA, "aa"))},
+		{Level: report.Checksum, Status: report.Passed, Object: name("/full/" + backupA), Manifest: "aa"},
 		pass(report.Checksum, name("/full/"+backupA+"/manifest.json")),
 		pass(report.Checksum, name("/l0/0000000000000001")),
 		{Level: report.Checksum, Status: report.Damaged, Object: name("/l1/0000000000000001-0000000000000009"), Findings: []report.Finding{{Kind: report.KindSegment, Text: "bad"}}},
-		{Level: report.Checksum, Status: report.Passed, Object: name("/log"), Log: []report.Range{log}},
+		pass(report.Checksum, name("/log")),
+		pass(report.Checksum, name("/full/"+backupB)), // its manifest was not read
 		pass(report.Structure, name("/full/"+backupA)),
 		{Level: report.Replay, Status: report.Unchecked, Object: name("/full/" + backupA), Reason: "no base", Phases: []report.Phase{{Name: "replay"}}},
 		pass(report.Checksum, CheckObject),
@@ -109,12 +95,11 @@ func TestFromReport(t *testing.T) {
 	v := FromReport(r)
 	var got []string
 	for _, s := range v {
-		got = append(got, fmt.Sprintf("%d %q log %d reached %q %s objects %d findings %v unchecked %q phases %d",
-			s.Timeline.N, s.Backup, len(s.Log), s.Reached, s.Status, len(s.Objects), s.Findings, s.Unchecked, len(s.Phases)))
+		got = append(got, fmt.Sprintf("%d %q manifest %s reached %q %s findings %v unchecked %q phases %d",
+			s.Timeline.N, s.Backup, s.Manifest, s.Reached, s.Status, s.Findings, s.Unchecked, len(s.Phases)))
 	}
 	want := []string{
-		`1 "` + backupA + `" log 0 reached "structure" unchecked objects 2 findings [] unchecked ["replay: no base"] phases 1`,
-		`1 "" log 1 reached "" damaged objects 0 findings [` + name("/l1/0000000000000001-0000000000000009") + `: bad] unchecked [] phases 0`,
+		`1 "` + backupA + `" manifest aa reached "structure" unchecked findings [] unchecked ["replay: no base"] phases 1`,
 	}
 	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
 		t.Errorf("got\n%s\nwant\n%s", g, w)
@@ -123,7 +108,7 @@ func TestFromReport(t *testing.T) {
 
 // What a verdict keeps is bounded, however much is wrong.
 func TestFromReportBounded(t *testing.T) {
-	c := report.Check{Level: report.Structure, Status: report.Damaged, Object: timeline.String() + "/full/" + backupA}
+	c := report.Check{Level: report.Structure, Status: report.Damaged, Object: timeline.String() + "/full/" + backupA, Manifest: "aa"}
 	for range 1000 {
 		c.Findings = append(c.Findings, report.Finding{Kind: report.KindPage, Where: strings.Repeat("é", 400), Text: "x" + strings.Repeat("é", 400)})
 	}

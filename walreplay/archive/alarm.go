@@ -1,9 +1,12 @@
 package archive
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/requorum/requorum/store/client"
 )
 
 // Alarm names a condition that somebody has to look at.
@@ -162,7 +165,7 @@ const (
 // watch raises what does not advance.
 func (s *session) watch(now time.Time) {
 	alarms := s.a.alarms
-	alarms.when(AlarmMember, !s.failing.IsZero() && now.Sub(s.failing) > memberAfter, func() string {
+	alarms.when(AlarmMember, !s.failing.IsZero() && now.Sub(s.failing) > memberAfter && !errors.Is(s.why, client.ErrOtherHistory), func() string {
 		return fmt.Sprintf("%s does not answer since %s: %v", s.id, s.failing.UTC().Format(time.RFC3339), s.why)
 	})
 
@@ -205,10 +208,10 @@ func (s *session) well() bool {
 
 // lag is how old the oldest committed entry is that is not durable in the
 // repository, as far as this archiver knows.
-func (s *session) lag(now time.Time) time.Duration {
-	oldest := s.queue.oldest()
-	if s.backlog() && !s.spooledSince.IsZero() {
-		oldest = s.spooledSince
+func (b *outbox) lag(now time.Time) time.Duration {
+	oldest := b.queue.oldest()
+	if b.backlog() && !b.spooledSince.IsZero() {
+		oldest = b.spooledSince
 	}
 	if oldest.IsZero() {
 		return 0

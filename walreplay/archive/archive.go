@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -151,7 +151,7 @@ func fatal(err error) bool {
 	var superseded *SupersededError
 	var shared *SharedError
 	var mustEncrypt *snapshot.MustEncryptError
-	return errors.As(err, &mustEncrypt) || errors.As(err, &identity) || errors.As(err, &superseded) || errors.As(err, &shared) || errors.Is(err, ErrTooOld) || errors.Is(err, walfile.ErrNewer) || errors.Is(err, snapshot.ErrNewerFormat)
+	return errors.As(err, &mustEncrypt) || errors.As(err, &identity) || errors.As(err, &superseded) || errors.As(err, &shared) || errors.Is(err, client.ErrTooOld) || errors.Is(err, walfile.ErrNewer) || errors.Is(err, snapshot.ErrNewerFormat)
 }
 
 // Role is what an archiver does.
@@ -223,25 +223,6 @@ type State struct {
 	LastError   string        `json:"last_error,omitempty"`
 }
 
-// String is one line for people.
-func (s State) String() string {
-	line := fmt.Sprintf("%s of %s: archived to index %d, %d entries and %s behind", s.Role, s.Timeline, s.Archived, s.BehindEntries, s.Behind.Round(time.Millisecond))
-	switch {
-	case s.Recoverable == 0 && s.Archived > 0:
-		line += "; nothing can be restored: there is no full snapshot"
-	case s.Recoverable < s.Archived:
-		line += fmt.Sprintf("; recoverable to index %d only", s.Recoverable)
-	}
-	var names []string
-	for _, a := range s.Alarms {
-		names = append(names, string(a.Alarm))
-	}
-	if len(names) > 0 {
-		line += "; alarms: " + strings.Join(names, ", ")
-	}
-	return line
-}
-
 const (
 	// sameErrorEvery is how often the same error is logged: one that stays fails
 	// several times a second, and would fill a disk.
@@ -288,8 +269,8 @@ func (e *reportedError) Error() string { return e.err.Error() }
 func (e *reportedError) Unwrap() error { return e.err }
 
 // reported logs an error whose alarm is raised.
-func (s *session) reported(err error) error {
-	s.a.failed(err)
+func (b *base) reported(err error) error {
+	b.a.failed(err)
 	return &reportedError{err}
 }
 
@@ -310,7 +291,7 @@ func (a *Archiver) restarted(err error, s *session) {
 
 // unreadable raises that the member's log cannot be read, unless err says
 // something else.
-func (s *session) unreadable(err error) error {
+func (b *base) unreadable(err error) error {
 	if fatal(err) || errors.Is(err, errAgain) || errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -321,6 +302,6 @@ func (s *session) unreadable(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		next = "let the user that this runs as read it: the member's files are for its own user"
 	}
-	s.a.alarms.raise(AlarmLog, fmt.Sprintf("the member's log in %s cannot be read, and nothing is archived: %v: %s", s.WALDir, err, next))
-	return s.reported(err)
+	b.a.alarms.raise(AlarmLog, fmt.Sprintf("the member's log in %s cannot be read, and nothing is archived: %v: %s", b.WALDir, err, next))
+	return b.reported(err)
 }

@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,8 +21,6 @@ type Cluster interface {
 	// Reached is what the cluster had applied at least when it was called, as a
 	// quorum confirmed: the furthest index and the latest term.
 	Reached(ctx context.Context, want Identity) (Reach, error)
-	// Hash is a live HashKV of the member.
-	Hash(ctx context.Context, member client.MemberStatus) (client.HashKV, error)
 }
 
 // Reach is a point that the cluster has reached.
@@ -42,16 +39,10 @@ func (e *IdentityError) Error() string {
 	return fmt.Sprintf("the log is of %s, and %s answers as %s: give the data directory and the client URL of the same member, and no load balancer's", e.Log, e.Endpoint, e.Answer)
 }
 
-// ErrTooOld says that the member runs an etcd before 3.5.
-var ErrTooOld = errors.New("only full snapshots of this etcd can be stored: a log can be archived from etcd 3.5 on")
-
-// checkIdentity refuses the answer of another member, and of an etcd that is too old.
+// checkIdentity refuses the answer of another member.
 func checkIdentity(i Identity, answer client.MemberStatus) error {
 	if got := (Identity{ClusterID: answer.ClusterID, MemberID: answer.MemberID}); got != i {
 		return &IdentityError{Log: i, Answer: got, Endpoint: answer.Endpoint}
-	}
-	if v := answer.Version; v != "" && client.Before35(v) {
-		return fmt.Errorf("%s runs etcd %s: %w", answer.Endpoint, v, ErrTooOld)
 	}
 	return nil
 }
@@ -82,6 +73,8 @@ func (m *members) Status(ctx context.Context, want Identity) (client.MemberStatu
 	var failed error
 	for _, s := range survey.Members {
 		switch answer := (Identity{ClusterID: s.ClusterID, MemberID: s.MemberID}); {
+		case s.Err != nil && answer == want:
+			return client.MemberStatus{}, s.Err
 		case s.Err != nil:
 			failed = s.Err
 		case answer == want:
@@ -130,9 +123,4 @@ func (m *members) Reached(ctx context.Context, want Identity) (Reach, error) {
 	}
 	slices.Sort(reach.Members)
 	return reach, nil
-}
-
-// Hash implements Cluster.
-func (m *members) Hash(ctx context.Context, member client.MemberStatus) (client.HashKV, error) {
-	return m.client.HashKV(ctx, member, 0)
 }

@@ -4,10 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
@@ -21,89 +27,120 @@ const (
 	answerLimit = 10 * time.Second
 )
 
+// memberLog is the member's log, and what the member says of itself.
+//
+// One Status request is under way at most. What is released, the releaser says; nothing of
+// an answer counts before it was found to come from the member whose log this is.
+type memberLog struct {
+	*base
+	id         Identity
+	identified bool // the member has answered, as the one whose log it is
+	log        Log
+	rel        releaser
+	readTo     uint64 // the last entry in the log
+	released   uint64
+	stalled    time.Time      // since when the log lacks what was applied
+	lost       segment.Header // the archived segment whose end the log held before, and holds no more; zero: none
+	rolledBack uint64         // the log has to come back to here
+
+	asked       time.Time // when the member was asked last
+	asking      bool
+	answers     chan answer
+	failing     time.Time // since when it does not answer; zero when it does
+	why         error     // the last reason
+	status      client.MemberStatus
+	applied     uint64
+	confirmed   time.Time // what was acknowledged until then is applied
+	committed   uint64    // what was committed when it was asked at committedAt, and was not applied yet
+	committedAt time.Time // zero where nothing waits
+}
+
 // openAt opens the member's log at an index. Where that is purged the first Poll says
 // so, and the next one goes on behind it.
-func (s *session) openAt(from uint64) error {
-	if err := s.closeLog(); err != nil {
+func (m *memberLog) openAt(from uint64) error {
+	if err := m.closeLog(); err != nil {
 		return err
 	}
-	log, err := s.open(from)
+	log, err := m.open(from)
 	if err != nil {
-		return s.unreadable(err)
+		return m.unreadable(err)
 	}
-	s.log = log
+	m.log = log
 	return nil
 }
 
 // ask starts a Status request where an answer could release something, or none
-// was had for a while.
-func (s *session) ask(ctx context.Context, now time.Time) {
-	if s.asking || !s.rel.wantsMore() {
+// was had for a while; sooner if entries wait that are unmarked.
+func (m *memberLog) ask(ctx context.Context, now time.Time, unmarked bool) {
+	if m.asking || !m.rel.wantsMore() {
 		return
 	}
-	every := s.Poll
-	if s.log.Last() == 0 && !s.unmarked() {
+	every := m.Poll
+	if m.log.Last() == 0 && !unmarked {
 		every = askIdle
 	}
-	if now.Sub(s.asked) < every {
+	if now.Sub(m.asked) < every {
 		return
 	}
-	s.asking, s.asked = true, now
-	answers, id := s.answers, s.id
+	m.asking, m.asked = true, now
+	answers, id := m.answers, m.id
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, answerLimit)
 		defer cancel()
-		status, err := s.cluster.Status(ctx, id)
-		answers <- answer{status, s.Now(), time.Since(now), err}
+		status, err := m.cluster.Status(ctx, id)
+		answers <- answer{status, m.Now(), time.Since(now), err}
 	}()
 }
 
 // unmarked reports that entries wait to be stored and no observation of the last
 // one is kept yet: the log itself may have shown that they are committed.
-func (s *session) unmarked() bool { return !s.queue.empty() && s.marked.index < s.queue.last() }
+func (b *outbox) unmarked() bool { return !b.queue.empty() && b.marked.index < b.queue.last() }
 
 // answered takes one answer. That of another member is an error: everything
 // else would be archived on its word.
-func (s *session) answered(a answer) error {
-	s.asking = false
+func (m *memberLog) answered(a answer) error {
+	m.asking = false
 	if a.err != nil {
 		var other *IdentityError
 		if errors.As(a.err, &other) {
 			return a.err
 		}
-		if s.failing.IsZero() {
-			s.failing = time.Now()
+		if m.failing.IsZero() {
+			m.failing = time.Now()
 		}
-		s.why = a.err
-		s.a.failed(a.err)
+		m.why = a.err
+		if errors.Is(a.err, client.ErrOtherHistory) {
+			m.a.alarms.raise(AlarmRolledBack, a.err.Error())
+		}
+		m.a.failed(a.err)
 		return nil
 	}
-	if err := checkIdentity(s.id, a.status); err != nil {
+	if err := checkIdentity(m.id, a.status); err != nil {
 		return err
 	}
-	s.failing = time.Time{}
-	s.status, s.applied = a.status, a.status.AppliedIndex
+	m.failing = time.Time{}
+	m.status, m.applied = a.status, a.status.AppliedIndex
 	o := observe(a.status, a.at, a.took)
-	s.rel.add(o)
-	s.confirm(o, a)
+	m.rel.add(o)
+	m.confirm(o, a)
 	return nil
 }
 
 // confirm moves the time until which all that was acknowledged is applied. What
 // was committed when the member was asked may have been acknowledged by another
 // one, so that answer counts once the member has applied it: now, or later.
-func (s *session) confirm(o observation, a answer) {
+func (m *memberLog) confirm(o observation, a answer) {
 	asked, committed := a.at.Add(-a.took), a.status.RaftIndex
 	switch {
 	case o.late:
-		s.committedAt = time.Time{}
-	case committed <= s.applied:
-		s.confirmed, s.committedAt = asked, time.Time{}
-	case s.committedAt.IsZero():
-		s.committed, s.committedAt = committed, asked
-	case s.committed <= s.applied:
-		s.confirmed = s.committedAt
-		s.committed, s.committedAt = committed, asked
+		m.committedAt = time.Time{}
+	case committed <= m.applied:
+		m.confirmed, m.committedAt = asked, time.Time{}
+	case m.committedAt.IsZero():
+		m.committed, m.committedAt = committed, asked
+	case m.committed <= m.applied:
+		m.confirmed = m.committedAt
+		m.committed, m.committedAt = committed, asked
 	}
 }
 
@@ -127,44 +164,44 @@ func (s *session) read(ctx context.Context, now time.Time) error {
 }
 
 // advance polls the log, and gives what became known to be committed.
-func (s *session) advance(ctx context.Context) ([]raftlog.Entry, []observation, error) {
-	if err := s.poll(ctx); err != nil {
+func (m *memberLog) advance(ctx context.Context) ([]raftlog.Entry, []observation, error) {
+	if err := m.poll(ctx); err != nil {
 		return nil, nil, err
 	}
-	s.readTo = max(s.readTo, s.log.Last())
-	through, agreed := s.rel.match(s.log)
+	m.readTo = max(m.readTo, m.log.Last())
+	through, agreed := m.rel.match(m.log)
 	var entries []raftlog.Entry
-	if first := s.log.First(); first > 0 && through >= first {
-		entries = s.log.Release(through)
+	if first := m.log.First(); first > 0 && through >= first {
+		entries = m.log.Release(through)
 	}
 	if n := len(entries); n > 0 {
-		s.released = max(s.released, entries[n-1].Index)
+		m.released = max(m.released, entries[n-1].Index)
 	}
-	if s.rolledBack > 0 && s.released >= s.rolledBack {
-		s.rolledBack = 0
-		s.a.alarms.clear(AlarmRolledBack)
+	if m.rolledBack > 0 && m.released >= m.rolledBack {
+		m.rolledBack = 0
+		m.a.alarms.clear(AlarmRolledBack)
 	}
 	return entries, agreed, nil
 }
 
-func (s *session) poll(ctx context.Context) error {
-	err := s.log.Poll(ctx)
+func (m *memberLog) poll(ctx context.Context) error {
+	err := m.log.Poll(ctx)
 	if walfile.IsHole(err) {
-		s.a.failed(fmt.Errorf("the log of %s: %w", s.id, err))
+		m.a.failed(fmt.Errorf("the log of %s: %w", m.id, err))
 		return nil // what is committed before the gap is released first
 	}
 	if errors.Is(err, walfile.ErrReplaced) {
 		err = fmt.Errorf("%w: %w", errAgain, err)
 	}
 	if err != nil {
-		return s.unreadable(fmt.Errorf("the log of %s: %w", s.id, err))
+		return m.unreadable(fmt.Errorf("the log of %s: %w", m.id, err))
 	}
-	if !s.log.Full() {
-		s.a.alarms.clear(AlarmLog)
+	if !m.log.Full() {
+		m.a.alarms.clear(AlarmLog)
 	}
-	if index := s.log.Overwritten(); index > 0 {
+	if index := m.log.Overwritten(); index > 0 {
 		// It was committed, and is not what the member has now.
-		s.a.alarms.raise(AlarmTimeline, fmt.Sprintf("%s overwrote entry %d, which it had committed: its history restarted", s.id, index))
+		m.a.alarms.raise(AlarmTimeline, fmt.Sprintf("%s overwrote entry %d, which it had committed: its history restarted", m.id, index))
 		return errAgain
 	}
 	return nil
@@ -174,7 +211,7 @@ func (s *session) poll(ctx context.Context) error {
 // the answer, and reads.
 func (s *session) readCommitted(ctx context.Context) ([]raftlog.Entry, error) {
 	now := time.Now()
-	s.ask(ctx, now)
+	s.ask(ctx, now, s.unmarked())
 	if s.asking {
 		select {
 		case a := <-s.answers:
@@ -188,6 +225,117 @@ func (s *session) readCommitted(ctx context.Context) ([]raftlog.Entry, error) {
 	entries, _, err := s.advance(ctx)
 	s.watch(now)
 	return entries, err
+}
+
+// identifyLimit is how long the member has to say who it is, before its log is
+// archived without its word, as that of a member which is down.
+const identifyLimit = 3 * time.Second
+
+// identify finds out, before anything is stored, that the log and the answers are
+// of one member: with the log of another cluster than the one that answers, full
+// snapshots and log would not belong together.
+func (m *memberLog) identify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, identifyLimit)
+	defer cancel()
+	status, err := m.cluster.Status(ctx, m.id)
+	if err == nil {
+		m.identified = true
+		return checkIdentity(m.id, status)
+	}
+	var other *IdentityError
+	if errors.As(err, &other) {
+		return err
+	}
+	m.identified = false
+	return nil // why it does not answer, the loop reports
+}
+
+// unstarted reports a member that a restore or a recovery built, and that does not
+// answer: it may never have run. Who built it opens its timeline, which has a parent.
+func (m *memberLog) unstarted() bool {
+	if m.identified || m.DataDir == "" {
+		return false
+	}
+	entries, err := safedir.ReadDir(filepath.Join(m.DataDir, "member"))
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		match, _ := filepath.Match("requorum-*.json", e.Name())
+		return match
+	})
+}
+
+func (m *memberLog) closeLog() error {
+	if m.log == nil {
+		return nil
+	}
+	err := m.log.Close()
+	m.log = nil
+	return err
+}
+
+// memberNames are the names in the cluster's member list, where a quorum answers.
+func (m *memberLog) memberNames(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	reach, err := m.cluster.Reached(ctx, m.id)
+	if err != nil {
+		return nil
+	}
+	return reach.Members
+}
+
+// judge asks the cluster, with its quorum, how far it is. Where no quorum can
+// answer, nothing is decided.
+func (m *memberLog) judge(ctx context.Context, t *matchCheck) (verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	reach, err := m.cluster.Reached(ctx, m.id)
+	var other *IdentityError
+	switch {
+	case errors.As(err, &other):
+		return 0, err
+	case err != nil:
+		m.a.failed(fmt.Errorf("the member's log ends before the archive, and no quorum says how far the cluster is: %w", err))
+		return equal, nil
+	}
+	if reach.Index < t.end.LastIndex || reach.Term < t.end.LastTerm {
+		return behind, nil
+	}
+	m.reportLost(t.timeline)
+	if uint64(t.end.Member) == m.id.MemberID && m.log.Last() < t.end.LastIndex {
+		m.a.alarms.raise(AlarmRolledBack, fmt.Sprintf("%s has a log that ends at index %d, and held entry %d before: its disk or machine was set back; the cluster is not, and the log is followed from where it stands", m.id, m.readTo, t.end.LastIndex))
+		m.rolledBack = t.end.LastIndex
+	}
+	return equal, nil
+}
+
+// findLost looks whether the log still holds what it held before this process: a
+// member never drops what was committed.
+func (m *memberLog) findLost(ctx context.Context, archived segment.Header) error {
+	before := archived.LastIndex
+	if before == 0 {
+		return nil
+	}
+	log, err := m.open(before)
+	if err != nil {
+		return err
+	}
+	switch err = log.Poll(ctx); {
+	case walfile.IsHole(err): // it begins later
+		err = nil
+	case err == nil && log.Last() < before:
+		m.lost = archived
+	}
+	return errors.Join(err, log.Close())
+}
+
+// reportLost raises the alarm where the cluster's history is the one in which the
+// log held more. It ends when the log is there again.
+func (m *memberLog) reportLost(t repository.TimelineID) {
+	if m.lost.Entries == 0 || m.lost.Timeline != t {
+		return
+	}
+	m.rolledBack = max(m.rolledBack, m.lost.LastIndex)
+	m.a.alarms.raise(AlarmRolledBack, fmt.Sprintf("the log of %s ends before entry %d, which it held before: its disk or machine was set back; the cluster is not, and the log is followed from where it stands", m.id, m.lost.LastIndex))
 }
 
 // observation is one Status answer.

@@ -101,10 +101,6 @@ type Config struct {
 	Takeover time.Duration
 	// Alive is how often an idle archiver writes a mark.
 	Alive time.Duration
-	// CheckpointHash is how often a follower takes a live HashKV, which freezes it for
-	// about a second for each GB; never where zero. With authentication on it
-	// needs the root role.
-	CheckpointHash time.Duration
 
 	// OnGap is called, not more than once at a time, when a full snapshot is
 	// due: without it, what is archived from now on cannot be restored. It is
@@ -116,6 +112,8 @@ type Config struct {
 	// Origin describes the timeline of a cluster that was restored, where that can be
 	// known: its Parent is set. May be nil.
 	Origin func(clusterID uint64) (repository.Timeline, bool)
+	// About describes the agent in the marks that its archiver writes; may be nil.
+	About  func() *repository.Agent
 	Logger *slog.Logger // may be nil
 	Now    func() time.Time
 
@@ -147,8 +145,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("archive: no repository is given")
 	case c.SpoolDir == "":
 		return c, errors.New("archive: no spool folder is given: segments wait there while the repository is away")
-	case c.Interval < 0 || c.Size < 0 || c.Poll < 0 || c.Takeover < 0 || c.Alive < 0 || c.SpoolLimit < 0 || c.CheckpointHash < 0:
-		return c, errors.New("archive: interval, size, poll, takeover, alive, checkpoint hash and spool limit cannot be negative")
+	case c.Interval < 0 || c.Size < 0 || c.Poll < 0 || c.Takeover < 0 || c.Alive < 0 || c.SpoolLimit < 0:
+		return c, errors.New("archive: interval, size, poll, takeover, alive and spool limit cannot be negative")
 	}
 	c.WALDir = cmp.Or(c.WALDir, filepath.Join(c.DataDir, "member", "wal"))
 	c.SpoolLimit = cmp.Or(c.SpoolLimit, DefaultSpoolLimit)

@@ -43,11 +43,9 @@ type fakeMember struct {
 	down     bool
 	frozen   bool // the file as it is read does not grow any more
 	leader   bool
-	learner  bool
 	refuses  error  // that its client ends with
 	cutOff   bool   // it sees no leader
 	ahead    uint64 // what it knows to be in the log, where it applies that late
-	hashes   int
 	asked    int
 	pinned   int64
 	opened   int
@@ -129,7 +127,11 @@ func (m *fakeMember) open(from uint64) (Log, error) {
 	if from == 0 {
 		from = m.first
 	}
-	return &fakeLog{member: m, next: from, version: m.version, opened: m.opened}, nil
+	l := &fakeLog{member: m, next: from, version: m.version, opened: m.opened}
+	if m.first < from && from <= m.last()+1 {
+		l.before = m.entries[from-1-m.first] // which a real one reads on its way
+	}
+	return l, nil
 }
 
 // fakeLog reads a member's file.
@@ -137,6 +139,7 @@ type fakeLog struct {
 	member   *fakeMember
 	next     uint64 // the first that is pending
 	pending  []raftlog.Entry
+	before   raftlog.Entry // the one before where it was opened
 	released raftlog.Entry
 	recorded uint64
 	version  int
@@ -193,6 +196,9 @@ func (l *fakeLog) Last() uint64 {
 func (l *fakeLog) Term(index uint64) (uint64, bool) {
 	if index == l.released.Index && index > 0 {
 		return l.released.Term, true
+	}
+	if index == l.before.Index && index > 0 {
+		return l.before.Term, true
 	}
 	if f := l.First(); f == 0 || index < f || index > l.Last() {
 		return 0, false
@@ -257,7 +263,7 @@ func (a asked) Status(_ context.Context, _ Identity) (client.MemberStatus, error
 	}
 	return client.MemberStatus{
 		Endpoint: "http://fake", Version: m.etcd, ClusterID: m.answers.ClusterID, MemberID: m.answers.MemberID,
-		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: leader, IsLeader: m.leader, IsLearner: m.learner, RaftIndex: max(m.applied, m.ahead),
+		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: leader, IsLeader: m.leader, RaftIndex: max(m.applied, m.ahead),
 	}, nil
 }
 
@@ -274,11 +280,4 @@ func (a asked) Reached(context.Context, Identity) (Reach, error) {
 		r.Index, r.Term = max(r.Index, m.applied), max(r.Term, m.term)
 	}
 	return r, nil
-}
-
-func (a asked) Hash(context.Context, client.MemberStatus) (client.HashKV, error) {
-	a.member.cluster.mu.Lock()
-	defer a.member.cluster.mu.Unlock()
-	a.member.hashes++
-	return client.HashKV{Hash: 7, HashRevision: a.member.revision, CompactRevision: 1}, nil
 }

@@ -24,7 +24,7 @@ func (s *session) lookDue(now time.Time) bool {
 }
 
 // lookAgain is when the next segment is looked for.
-func (s *session) lookAgain(now time.Time) { s.lookAt = now.Add(max(s.Interval, s.Poll)) }
+func (l *link) lookAgain(now time.Time) { l.lookAt = now.Add(max(l.Interval, l.Poll)) }
 
 // look reads the header of the segment that comes next, if it is there: one
 // small GET. Nothing is listed.
@@ -49,7 +49,7 @@ func (s *session) look(ctx context.Context, now time.Time) {
 				return s.unreachable(err)
 			}
 			s.reachable()
-			s.noteHeader(h)
+			s.a.log.Know(h)
 			s.mustLook = false
 			return s.compare(h)
 		}
@@ -107,7 +107,7 @@ func (s *session) waitFor(ahead uint64) error {
 	return nil
 }
 
-func (s *session) takeover() time.Duration { return s.takeoverOf(s.id.MemberID) }
+func (m *memberLog) takeover() time.Duration { return m.takeoverOf(m.id.MemberID) }
 
 // late reports that the writer is: something is to be archived for several
 // intervals, and nobody did, by this host's monotonic clock alone.
@@ -128,17 +128,16 @@ func (s *session) whenEndIsKnown(ctx context.Context, then func() error) {
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
 		h, found, err := segment.Newest(ctx, s.repo, s.timeline)
 		return func() error {
-			switch {
-			case err != nil:
+			if err != nil {
 				return s.unreachable(err)
-			case !found || h.LastIndex <= s.end.index:
-				s.reachable()
-				return then()
-			case h.FirstIndex == s.end.index+1:
-				s.reachable()
-				return s.compare(h)
 			}
 			s.reachable()
+			switch {
+			case !found || h.LastIndex <= s.end.index:
+				return then()
+			case h.FirstIndex == s.end.index+1:
+				return s.compare(h)
+			}
 			return errAgain
 		}
 	})

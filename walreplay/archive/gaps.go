@@ -25,6 +25,25 @@ type inventory struct {
 	err     error
 }
 
+// gapWatch is what is known of the archive as a whole, and of the full snapshot that it needs.
+//
+// One look through the archive is under way at most, and one call for a full snapshot. The
+// gap for which that is due is in the position, so that it outlives the process.
+type gapWatch struct {
+	*base
+	*folder
+	searching chan inventory // a look through it that is under way
+	endSearch context.CancelFunc
+	searchAt  time.Time
+	searches  int
+	stored    uint64    // the last entry that was seen to be stored
+	full      uint64    // the index of the newest full snapshot, when the archive was looked through
+	some      bool      // whether there was one
+	dueSince  time.Time // since when a full snapshot is due
+	dueAt     time.Time
+	elsewhere int // how often OnGap said that another archiver is at it
+}
+
 const (
 	// searchEvery is how often a running archiver looks whether all is there that
 	// was archived. It takes a few listings.
@@ -92,10 +111,10 @@ func takeInventory(ctx context.Context, repo *repository.Repository, id reposito
 }
 
 // dropSearch does without what a look under way will find.
-func (s *session) dropSearch() {
-	if s.searching != nil {
-		s.endSearch()
-		s.searching, s.a.log = nil, nil // it may take a moment to end
+func (w *gapWatch) dropSearch() {
+	if w.searching != nil {
+		w.endSearch()
+		w.searching, w.a.log = nil, nil // it may take a moment to end
 	}
 }
 
@@ -127,7 +146,7 @@ func (s *session) searched(v inventory) error {
 		s.requireFull(g)
 		for _, r := range v.missing {
 			if !slices.Contains(v.records, repository.GapName{Timeline: s.timeline, First: r.First, Last: r.Last}) {
-				s.record(r, g.Reason)
+				s.record(r, "an object was deleted or lost")
 			}
 		}
 	} else if v.broken > 0 {
@@ -167,16 +186,16 @@ func (s *session) record(r segment.Range, reason string) {
 }
 
 // writeGap stores the record of a gap.
-func (s *session) writeGap(ctx context.Context) {
-	g := s.a.unwritten[0]
-	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
-		err := segment.WriteGap(ctx, s.repo, g)
+func (l *link) writeGap(ctx context.Context) {
+	g := l.a.unwritten[0]
+	l.do(ctx, lookLimit, func(ctx context.Context) func() error {
+		err := segment.WriteGap(ctx, l.repo, g)
 		return func() error {
 			if err != nil {
-				return s.putFailed(err)
+				return l.putFailed(err)
 			}
-			s.putSucceeded()
-			s.a.unwritten = s.a.unwritten[1:]
+			l.putSucceeded()
+			l.a.unwritten = l.a.unwritten[1:]
 			return nil
 		}
 	})
@@ -184,11 +203,11 @@ func (s *session) writeGap(ctx context.Context) {
 
 // settled reports that Once has nothing to wait for: the archive was looked through,
 // gaps are written down, and a full snapshot that is due was tried.
-func (s *session) settled() bool {
-	if s.a.call.done != nil || s.position.Gap != nil && s.OnGap != nil && s.dueAt.IsZero() {
+func (w *gapWatch) settled() bool {
+	if w.a.call.done != nil || w.position.Gap != nil && w.OnGap != nil && w.dueAt.IsZero() {
 		return false
 	}
-	return s.searches > 0 && len(s.a.unwritten) == 0
+	return w.searches > 0 && len(w.a.unwritten) == 0
 }
 
 // recoverable is the last entry that a full snapshot and the log behind it lead
@@ -205,14 +224,14 @@ func (s *session) recoverable() uint64 {
 
 // beyondGap reports that what this member has cannot follow what is archived: entries
 // are missing between, or it could not be proved that it continues it.
-func (s *session) beyondGap() bool {
-	if s.queue.empty() {
+func (b *outbox) beyondGap() bool {
+	if b.queue.empty() {
 		return false
 	}
-	if s.fresh {
-		return s.captured.index > 0 && s.queue.first() > s.nextIndex()
+	if b.fresh {
+		return b.captured.index > 0 && b.queue.first() > b.nextIndex()
 	}
-	return !s.joined || s.queue.first() > s.nextIndex()
+	return !b.joined || b.queue.first() > b.nextIndex()
 }
 
 // crossGap goes on at entry first, behind a gap: after several takeover times in which
@@ -262,9 +281,9 @@ func (s *session) recordGap(g Gap) {
 
 // requireFull has a full snapshot taken for a gap. One that is due already is not
 // forgotten: the snapshot has to be behind both.
-func (s *session) requireFull(g Gap) {
-	if due := s.position.Gap; due == nil {
-		s.dueSince = time.Now()
+func (w *gapWatch) requireFull(g Gap) {
+	if due := w.position.Gap; due == nil {
+		w.dueSince = time.Now()
 	} else if due.Timeline == g.Timeline {
 		begin := min(due.First-due.Missing, g.First-g.Missing)
 		g.First = max(due.First, g.First)
@@ -276,23 +295,23 @@ func (s *session) requireFull(g Gap) {
 			}
 		}
 	}
-	s.a.alarms.raise(AlarmGap, g.Reason+"; a full snapshot is due")
-	if s.position.Gap != nil && *s.position.Gap == g {
+	w.a.alarms.raise(AlarmGap, g.Reason+"; a full snapshot is due")
+	if w.position.Gap != nil && *w.position.Gap == g {
 		return
 	}
-	s.position.Gap = &g
-	s.dueAt = time.Time{}
-	if err := s.savePosition(true); err != nil {
-		s.a.failed(err)
+	w.position.Gap = &g
+	w.dueAt = time.Time{}
+	if err := w.savePosition(true); err != nil {
+		w.a.failed(err)
 	}
 }
 
 // fullNotDue notes that no full snapshot is due any more.
-func (s *session) fullNotDue() {
-	s.position.Gap = nil
-	s.a.alarms.clear(AlarmGap)
-	if err := s.savePosition(true); err != nil {
-		s.a.failed(err)
+func (w *gapWatch) fullNotDue() {
+	w.position.Gap = nil
+	w.a.alarms.clear(AlarmGap)
+	if err := w.savePosition(true); err != nil {
+		w.a.failed(err)
 	}
 }
 
@@ -314,39 +333,39 @@ type call struct {
 }
 
 // callForSnapshot calls OnGap while a full snapshot is due.
-func (s *session) callForSnapshot(ctx context.Context, now time.Time) {
-	if s.position.Gap == nil || s.OnGap == nil || s.a.call.done != nil || now.Before(s.dueAt) {
+func (w *gapWatch) callForSnapshot(ctx context.Context, now time.Time) {
+	if w.position.Gap == nil || w.OnGap == nil || w.a.call.done != nil || now.Before(w.dueAt) {
 		return
 	}
-	c := call{gap: *s.position.Gap, done: make(chan error, 1)}
-	s.a.call = c
-	go func() { c.done <- s.OnGap(ctx, c.gap) }()
+	c := call{gap: *w.position.Gap, done: make(chan error, 1)}
+	w.a.call = c
+	go func() { c.done <- w.OnGap(ctx, c.gap) }()
 }
 
 // snapshotTaken notes how OnGap ended. A gap that was found since then is still
 // due.
-func (s *session) snapshotTaken(err error) {
-	gap := s.a.call.gap
-	s.a.call = call{}
+func (w *gapWatch) snapshotTaken(err error) {
+	gap := w.a.call.gap
+	w.a.call = call{}
 	if err != nil {
-		s.a.failed(fmt.Errorf("the full snapshot that is due: %w", err))
+		w.a.failed(fmt.Errorf("the full snapshot that is due: %w", err))
 		wait := callAgain
 		if errors.Is(err, ErrElsewhere) {
-			wait = min(callSoon<<min(s.elsewhere, 10), callAgain)
-			s.elsewhere++
+			wait = min(callSoon<<min(w.elsewhere, 10), callAgain)
+			w.elsewhere++
 		}
-		s.dueAt = time.Now().Add(wait)
+		w.dueAt = time.Now().Add(wait)
 		return
 	}
-	s.elsewhere = 0
-	if s.position.Gap == nil || *s.position.Gap != gap {
+	w.elsewhere = 0
+	if w.position.Gap == nil || *w.position.Gap != gap {
 		return
 	}
-	s.full, s.some = max(s.full, gap.First-1), true // at least there: the next look shows it
-	if s.searching != nil {                         // it may have begun before
-		s.dropSearch()
-		s.searchAt = time.Time{}
+	w.full, w.some = max(w.full, gap.First-1), true // at least there: the next look shows it
+	if w.searching != nil {                         // it may have begun before
+		w.dropSearch()
+		w.searchAt = time.Time{}
 	}
-	s.a.alarms.clear(AlarmTimeline)
-	s.fullNotDue()
+	w.a.alarms.clear(AlarmTimeline)
+	w.fullNotDue()
 }

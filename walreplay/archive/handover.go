@@ -54,18 +54,18 @@ func (s *session) spoolHeld(ctx context.Context) error {
 }
 
 // settleRequest waits a moment for the request that is under way.
-func (s *session) settleRequest() {
-	if s.busy == nil {
+func (l *link) settleRequest() {
+	if l.busy == nil {
 		return
 	}
 	select {
-	case done := <-s.busy:
-		if err := s.finish(done); err != nil && !errors.Is(err, errAgain) {
-			s.a.failed(err)
+	case done := <-l.busy:
+		if err := l.finish(done); err != nil && !errors.Is(err, errAgain) {
+			l.a.failed(err)
 		}
 	case <-time.After(flushLimit):
-		if err := s.unreachable(errors.New("the last request to the repository did not end in time")); err != nil {
-			s.a.failed(err)
+		if err := l.unreachable(errors.New("the last request to the repository did not end in time")); err != nil {
+			l.a.failed(err)
 		}
 	}
 }

@@ -66,18 +66,3 @@ func TestPromise1AnotherMemberAnswers(t *testing.T) {
 		}
 	}
 }
-
-// An etcd before 3.5 is refused before anything is stored: its log has passwords,
-// and its snapshots no terms to join a log by.
-func TestTooOldEtcdIsRefused(t *testing.T) {
-	inFakeTime(t, 1, func(t *testing.T, r *rig) {
-		r.cluster.members[0].etcd = "3.4.23"
-		r.cluster.commit(5, "x")
-		if err := r.start(0).ended(time.Minute); !errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(), "3.4.23") {
-			t.Errorf("got %v, want ErrTooOld", err)
-		}
-		if n := len(r.names()); n > 1 {
-			t.Errorf("%v were stored", r.names())
-		}
-	})
-}

@@ -35,9 +35,7 @@ func dial(t *testing.T, endpoints ...string) *client.Client {
 // runs: on an idle cluster the raft index does not move.
 func TestPromise5ProposesNothing(t *testing.T) {
 	t.Parallel()
-	cluster, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{
-		LogOutputs: []string{os.DevNull}, LogLevel: "error", Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
-	}})
+	cluster, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogFile: os.DevNull}})
 	require.NoError(t, err)
 	t.Cleanup(cluster.Kill)
 	client := etcdClient(t, cluster.Endpoints()...)
@@ -62,8 +60,8 @@ func TestPromise5ProposesNothing(t *testing.T) {
 	const interval = 100 * time.Millisecond
 	for round := range 2 { // the second one compares, and takes a hash
 		a, err := New(Config{
-			Client: dial(t, cluster.Endpoints()...), DataDir: cluster.Members()[0].Config().DataDir, Sink: sink, SpoolDir: t.TempDir(),
-			Interval: interval, Alive: interval, Takeover: 2 * interval, CheckpointHash: interval, Tool: "test",
+			Client: dial(t, cluster.Endpoints()...), DataDir: cluster.Members()[0].DataDir(), Sink: sink, SpoolDir: t.TempDir(),
+			Interval: interval, Alive: interval, Takeover: 2 * interval, Tool: "test",
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -160,6 +160,42 @@ func (q *queue) sum(before raftlog.Sum, first, last uint64) (raftlog.Sum, bool) 
 	return before, false
 }
 
+// outbox is what this archiver has captured, from the archive's end on: first what is
+// spooled, then the queue.
+//
+// Between end and captured is the backlog, in the spool; the queue comes behind captured.
+// Neither moves back within a session. What is next to be stored begins behind end. It
+// continues the chain if joined; else it begins one, and that is a gap, unless the
+// archive is fresh.
+type outbox struct {
+	*base
+	timeline repository.TimelineID
+	end      point // of the archive
+	captured point // of the archive and what is spooled behind it: what is in memory comes after it
+	joined   bool  // the log was compared up to captured, so the chain goes on
+	fresh    bool  // there is no log yet that could be joined to
+	target   uint64
+
+	queue        queue
+	spooledSince time.Time    // when the first entry in the backlog came
+	advanced     time.Time    // when end moved last, as seen from here
+	seen         *observation // the last that agreed with the log
+	marked       observation  // the last that became a mark
+	hinted       observation
+	alive        time.Time
+	sign         *observation // the next mark of a cluster that is not quiet, see signDue
+
+	ahead      *segment.Header // stored by another archiver; the member's log is not there yet
+	waiting    waiting         // for the log to come to ahead
+	crossing   *Gap            // of the segment behind it whose put is under way
+	branched   *Gap            // of a timeline that has just been opened
+	otherChain bool            // what is spooled continues another chain than the archive's end
+	skipped    uint64          // the name of level 0 that begins there is of a damaged segment
+}
+
+// nextIndex is the index that the next segment begins with.
+func (b *outbox) nextIndex() uint64 { return b.captured.index + 1 }
+
 // keep moves what is committed to the spool, where the repository does not take
 // it in time.
 func (s *session) keep(ctx context.Context, now time.Time) error {
@@ -239,18 +275,18 @@ func (s *session) bound(now time.Time) {
 	}
 }
 
-func (s *session) boundReached() {
-	s.spoolFull("the spool " + s.SpoolDir + " is full: what the member purges from now on is lost, unless another member's archiver holds it; raise the limit, or bring the repository back")
+func (f *folder) boundReached() {
+	f.spoolFull("the spool " + f.SpoolDir + " is full: what the member purges from now on is lost, unless another member's archiver holds it; raise the limit, or bring the repository back")
 }
 
-func (s *session) spoolFull(text string) {
-	s.fullAt = time.Now()
-	s.a.alarms.raise(AlarmSpoolFull, text)
+func (f *folder) spoolFull(text string) {
+	f.fullAt = time.Now()
+	f.a.alarms.raise(AlarmSpoolFull, text)
 }
 
 // backlog reports that segments of this timeline are spooled which the archive lacks,
 // and that what is in memory comes behind them.
-func (s *session) backlog() bool { return s.captured.index > s.end.index }
+func (b *outbox) backlog() bool { return b.captured.index > b.end.index }
 
 // drain stores the next spooled segment. Where another archiver has stored the same
 // entries meanwhile, the session begins anew: the member's log is compared with the

@@ -13,11 +13,31 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 )
 
+// link is the connection to the repository.
+//
+// One request is under way at most; its result is handled by the session's goroutine.
+// After a failure each attempt waits longer, and nothing is put before it was looked up
+// where the archive ends.
+type link struct {
+	*base
+	repo      *repository.Repository // nil while it cannot be reached
+	busy      chan func() error      // the request that is under way
+	busySince time.Time
+	inFlight  *cut      // the segment whose put is under way
+	away      time.Time // since when the repository fails; zero when it does not
+	retryAt   time.Time
+	retryWait time.Duration
+	mustLook  bool      // before the next put
+	lookAt    time.Time // when the next segment is looked for
+	listed    bool      // since the repository is back
+	gapSince  time.Time // since when a gap is left to others; the time away does not count
+}
+
 // do starts a request to the repository on a goroutine of its own. What it
 // returns is then done by the session's.
-func (s *session) do(ctx context.Context, limit time.Duration, request func(context.Context) func() error) {
+func (l *link) do(ctx context.Context, limit time.Duration, request func(context.Context) func() error) {
 	busy := make(chan func() error, 1)
-	s.busy, s.busySince = busy, time.Now()
+	l.busy, l.busySince = busy, time.Now()
 	// Not ended by ctx: what was begun is given a moment when it ends.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	go func() {
@@ -26,46 +46,46 @@ func (s *session) do(ctx context.Context, limit time.Duration, request func(cont
 	}()
 }
 
-func (s *session) finish(done func() error) error {
-	s.busy, s.inFlight = nil, nil
+func (l *link) finish(done func() error) error {
+	l.busy, l.inFlight = nil, nil
 	return done()
 }
 
 // unreachable notes that a request failed; the next waits longer each time. It
 // returns the error if time does not heal it.
-func (s *session) unreachable(err error) error {
+func (l *link) unreachable(err error) error {
 	if fatal(err) {
 		return err
 	}
 	now := time.Now()
-	if s.away.IsZero() {
-		s.away = now
+	if l.away.IsZero() {
+		l.away = now
 	}
-	s.retryWait = min(max(2*s.retryWait, 500*time.Millisecond), 15*time.Second)
-	s.retryAt = now.Add(s.retryWait)
+	l.retryWait = min(max(2*l.retryWait, 500*time.Millisecond), 15*time.Second)
+	l.retryAt = now.Add(l.retryWait)
 	// Before the next put: where does the archive stand?
-	s.mustLook, s.lookAt, s.listed = true, time.Time{}, false
-	s.a.failed(err)
-	s.a.alarms.raise(AlarmRepository, err.Error())
+	l.mustLook, l.lookAt, l.listed = true, time.Time{}, false
+	l.a.failed(err)
+	l.a.alarms.raise(AlarmRepository, err.Error())
 	return nil
 }
 
 // reachable notes that a request was answered. Where the last put was refused (a
 // full disk, a missing right), reading is no reason to put again at once, nor to
 // say that all is well.
-func (s *session) reachable() {
-	if r := &s.a.refusal; r.wait > 0 {
-		if s.away.IsZero() {
-			s.away = time.Now()
+func (l *link) reachable() {
+	if r := &l.a.refusal; r.wait > 0 {
+		if l.away.IsZero() {
+			l.away = time.Now()
 		}
-		s.retryAt = r.until
+		l.retryAt = r.until
 		return
 	}
-	if !s.away.IsZero() && !s.gapSince.IsZero() {
-		s.gapSince = s.gapSince.Add(time.Since(s.away)) // nobody could store what is missing
+	if !l.away.IsZero() && !l.gapSince.IsZero() {
+		l.gapSince = l.gapSince.Add(time.Since(l.away)) // nobody could store what is missing
 	}
-	s.away, s.retryAt, s.retryWait = time.Time{}, time.Time{}, 0
-	s.a.alarms.clear(AlarmRepository)
+	l.away, l.retryAt, l.retryWait = time.Time{}, time.Time{}, 0
+	l.a.alarms.clear(AlarmRepository)
 }
 
 // refusal is since the last put that failed; it outlives a session.
@@ -75,22 +95,22 @@ type refusal struct {
 }
 
 // putFailed notes that a put failed.
-func (s *session) putFailed(err error) error {
-	r := &s.a.refusal
+func (l *link) putFailed(err error) error {
+	r := &l.a.refusal
 	r.wait = min(max(2*r.wait, 500*time.Millisecond), 15*time.Second)
 	r.until = time.Now().Add(r.wait)
-	return s.unreachable(err)
+	return l.unreachable(err)
 }
 
 // putSucceeded is reachable, after a put that succeeded.
-func (s *session) putSucceeded() {
-	s.a.refusal = refusal{}
-	s.reachable()
+func (l *link) putSucceeded() {
+	l.a.refusal = refusal{}
+	l.reachable()
 }
 
 // whyAway is why the repository could not be reached.
-func (s *session) whyAway() error {
-	for _, a := range s.a.alarms.list() {
+func (b *base) whyAway() error {
+	for _, a := range b.a.alarms.list() {
 		if a.Alarm == AlarmRepository {
 			return errors.New(a.Text)
 		}
@@ -105,7 +125,7 @@ func (s *session) reconnect(ctx context.Context) {
 		limited, cancel := context.WithCancel(limited)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		repo, err := s.probe(limited, s.timeline)
+		repo, err := s.probe(limited, s.position.Place, s.timeline)
 		return func() error {
 			switch {
 			case err != nil:
@@ -181,24 +201,26 @@ type place struct {
 	Repository string `json:"repository"`
 }
 
-// openRepository opens the repository, and makes one only where this archiver never knew
-// any: where one is gone, a new one in its stead would take the log from then on
-// as if nothing had been before. An unmounted file system looks just like that.
-func (s *session) openRepository(ctx context.Context) (*repository.Repository, error) {
-	sink := s.a.sink
-	known := s.position.Place
-	if known.URL != sink.String() || known.Repository == "" {
-		return repository.Init(ctx, sink, s.Now())
-	}
-	repo, err := repository.Open(ctx, sink)
+// OpenRepository opens the repository of the archiver whose spool is in a directory. It makes
+// one only if that archiver never used one at this URL: a new one in place of a deleted or
+// unmounted one would take the log from then on as if nothing had been before.
+func OpenRepository(ctx context.Context, sink sinks.Sink, spoolDir string, now time.Time) (*repository.Repository, error) {
+	p, err := readPosition(spoolDir)
 	if err != nil {
-		return nil, fmt.Errorf("the repository that was archived to is not there: %w; is its file system mounted? If it was given up on purpose, choose another --spool-dir", err)
+		return nil, err
 	}
-	// Without a marker, which its Damage reports, there is no ID to compare.
-	if repo.ID() != "" && repo.ID() != known.Repository {
-		return nil, fmt.Errorf("%s holds another repository (%s) than the one that was archived to (%s): is another file system mounted there? If it was replaced on purpose, choose another --spool-dir", sink, repo.ID(), known.Repository)
+	return p.Place.open(ctx, sink, now)
+}
+
+func (p place) open(ctx context.Context, sink sinks.Sink, now time.Time) (*repository.Repository, error) {
+	if p.URL != sink.String() || p.Repository == "" {
+		return repository.Init(ctx, sink, now)
 	}
-	return repo, nil
+	repo, err := repository.OpenKnown(ctx, sink, p.Repository)
+	if errors.As(err, new(*repository.GoneError)) {
+		err = fmt.Errorf("%w: mount it, or put it back from a copy; to start a new repository on purpose, choose another archive.spool-dir", err)
+	}
+	return repo, err
 }
 
 // remember notes which repository it is, at once: the next start may find none.
@@ -216,21 +238,21 @@ func (s *session) remember(repo *repository.Repository) error {
 type SharedError struct{ Place string }
 
 func (e *SharedError) Error() string {
-	return fmt.Sprintf("%s stores a second object under a name that is taken (it ignores If-None-Match): of two archivers one would overwrite the other's log, unseen. Use a server with conditional puts, or run a single archiver for this repository and say so with --single-writer", e.Place)
+	return fmt.Sprintf("%s stores a second object under a name that is taken (it ignores If-None-Match): of two archivers one would overwrite the other's log, unseen. Use a server with conditional puts, or run a single agent for this repository and set repository.lease: off", e.Place)
 }
 
 // checkWriters refuses a place that several archivers cannot share.
-func (s *session) checkWriters(ctx context.Context) error {
-	if s.SingleWriter || s.a.exclusive {
+func (b *base) checkWriters(ctx context.Context) error {
+	if b.SingleWriter || b.a.exclusive {
 		return nil
 	}
-	abilities, err := s.a.sink.Abilities(ctx)
+	abilities, err := b.a.sink.Abilities(ctx)
 	if err != nil {
 		return err
 	}
 	if !abilities.ExclusiveCreate {
-		return &SharedError{s.a.sink.String()}
+		return &SharedError{b.a.sink.String()}
 	}
-	s.a.exclusive = true
+	b.a.exclusive = true
 	return nil
 }

@@ -64,7 +64,7 @@ func TestPromise4NoConditionalPuts(t *testing.T) {
 		a := r.start(0, func(c *Config) { c.Sink = sharedSink{r.sink} })
 		err := a.ended(time.Minute)
 		var shared *SharedError
-		if !errors.As(err, &shared) || !strings.Contains(err.Error(), "--single-writer") {
+		if !errors.As(err, &shared) || !strings.Contains(err.Error(), "repository.lease: off") {
 			t.Fatalf("got %v", err)
 		}
 		if names := r.names(); len(names) > 0 {

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/client"
-	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -28,98 +24,38 @@ func endOf(h segment.Header) point {
 	return point{index: h.LastIndex, term: h.LastTerm, sum: h.After, revision: h.Revision, first: h.FirstIndex}
 }
 
+// base is what all parts of a session share.
+type base struct {
+	Config
+	a    *Archiver
+	once bool // see Archiver.Once
+}
+
 // session is one period of archiving: from looking where the archive stands to
 // the next reason to look anew. Everything in it is done by one goroutine,
 // except the requests, of which one to the repository and one to the member are
 // under way at most, and now and then a look through the archive.
+//
+// Each part has rules of its own; the session's are what they do together: which request
+// comes next (work), and how entries get from the member's log to the archive (read, keep,
+// put, follow).
 type session struct {
-	Config
-	a    *Archiver
-	once bool
+	*base
+	memberLog // what is read, and what is committed
+	outbox    // what is captured, and where the archive ends
+	folder    // what waits on the local disk
+	link      // to the repository
+	gapWatch  // what the archive lacks
 
-	id   Identity
-	log  Log
-	repo *repository.Repository // nil while the repository cannot be reached
+	role    Role
+	began   time.Time
+	clock   clock
+	checked time.Time // when superseded was looked up last
+	resumed bool      // the repository was away, and is back
+	ranWell bool
+	failure error // ends the session
 
-	// What the member said.
-	rel         releaser
-	asked       time.Time // when it was asked last
-	asking      bool
-	answers     chan answer
-	failing     time.Time // since when it does not answer; zero when it does
-	why         error     // the last reason
-	status      client.MemberStatus
-	applied     uint64
-	confirmed   time.Time    // what was acknowledged until then is applied
-	committed   uint64       // what was committed when it was asked at committedAt, and was not applied yet
-	committedAt time.Time    // zero where nothing waits
-	seen        *observation // the last that agreed with the log
-	marked      observation  // the last that became a mark
-	hinted      observation
-	readTo      uint64 // the last entry in the log
-	released    uint64
-	stalled     time.Time // since when the log lacks what was applied
-	lost        uint64    // what the log ends before, and held before; 0: nothing
-	rolledBack  uint64    // the member's log has to come back to here
-
-	// Where the archive stands.
-	// identified says that the member has answered, as the one whose log it is.
-	identified bool
-	timeline   repository.TimelineID
-	end        point     // of the archive
-	captured   point     // of the archive and what is spooled behind it: what is in memory comes after it
-	joined     bool      // the log was compared up to captured, so the chain goes on
-	fresh      bool      // there is no log yet that could be joined to
-	advanced   time.Time // when end moved last, as seen from here
-	ahead      *segment.Header
-	waiting    waiting // for the log to come to ahead
-	gapSince   time.Time
-	crossing   *Gap                             // of the segment behind it whose put is under way
-	otherChain bool                             // what is spooled continues another chain than the archive's end
-	compared   map[repository.TimelineID]uint64 // the archives' ends when the spool was compared with them
-	mustLook   bool                             // before the next put
-	listed     bool                             // since the repository is back
-	skipped    uint64                           // the name of level 0 that begins there is of a damaged segment
-	branched   *Gap                             // of a timeline that has just been opened
-
-	role             Role
-	queue            queue
-	spool            *spool
-	spooledSince     time.Time // when the first entry in the backlog came
-	inFlight         *cut      // a segment whose put is under way
-	busy             chan func() error
-	busySince        time.Time
-	away             time.Time // since when the repository fails; zero when it does not
-	retryAt          time.Time
-	retryWait        time.Duration
-	lookAt           time.Time
-	alive            time.Time
-	checkpointHashed time.Time
-	checked          time.Time // when superseded was looked up last
-
-	// What the archive lacks.
-	searching chan inventory // a look through it that is under way
-	endSearch context.CancelFunc
-	searchAt  time.Time
-	searches  int
-	stored    uint64    // the last entry that was seen to be stored
-	full      uint64    // the index of the newest full snapshot, when the archive was looked through
-	some      bool      // whether there was one
-	dueSince  time.Time // since when a full snapshot is due
-
-	position  position
-	saved     time.Time
-	dueAt     time.Time
-	elsewhere int // how often OnGap said that another archiver is at it
-	clock     clock
-	target    uint64 // of Once
-	began     time.Time
-	fullAt    time.Time // when the spool was seen full last
-	unbound   bool      // the spool may exceed its bound
-	spaceAt   time.Time // no segment is spooled before
-	resumed   bool      // the repository was away, and is back
-	ranWell   bool
-	failure   error // ends the session
+	compared map[repository.TimelineID]uint64 // the archives' ends when the spool was compared with them
 }
 
 type answer struct {
@@ -131,14 +67,15 @@ type answer struct {
 
 func newSession(a *Archiver, once bool) *session {
 	now := time.Now()
-	return &session{
-		Config: a.config, a: a, once: once, role: Starting, began: now, advanced: now, alive: now, checked: now, checkpointHashed: now, dueSince: now, fullAt: now,
-		answers: make(chan answer, 1), compared: map[repository.TimelineID]uint64{},
-	}
+	b := &base{Config: a.config, a: a, once: once}
+	s := &session{base: b, role: Starting, began: now, checked: now, compared: map[repository.TimelineID]uint64{}}
+	s.memberLog = memberLog{base: b, answers: make(chan answer, 1)}
+	s.outbox = outbox{base: b, advanced: now, alive: now}
+	s.folder = folder{base: b, fullAt: now}
+	s.link = link{base: b}
+	s.gapWatch = gapWatch{base: b, folder: &s.folder, dueSince: now}
+	return s
 }
-
-// next is the index that the next segment begins with.
-func (s *session) nextIndex() uint64 { return s.captured.index + 1 }
 
 func (s *session) run(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
@@ -179,12 +116,12 @@ func (s *session) run(ctx context.Context) error {
 func (s *session) step(ctx context.Context) error {
 	now := time.Now()
 	if s.aliveDue(now) && !s.away.IsZero() {
-		if err := s.spoolAlive(s.seen.mark(), nil); err != nil {
+		if err := s.spoolAlive(s.seen.mark()); err != nil {
 			return err
 		}
 	}
 	s.clock.check(s.a.alarms, now, s.Now())
-	s.ask(ctx, now)
+	s.ask(ctx, now, s.unmarked())
 	if err := s.read(ctx, now); err != nil {
 		return err
 	}
@@ -240,11 +177,11 @@ func (s *session) work(ctx context.Context, now time.Time) error {
 func (s *session) small(ctx context.Context, now time.Time) {
 	switch {
 	case s.aliveDue(now):
-		s.writeAlive(ctx, s.seen.mark(), nil)
+		s.writeAlive(ctx, s.seen.mark())
+	case s.signDue(now):
+		s.writeAlive(ctx, s.sign.mark())
 	case len(s.spool.marks) > 0:
 		s.drainMark(ctx)
-	case s.checkpointHashDue(now):
-		s.takeCheckpointHash(ctx)
 	case now.Sub(s.checked) > supersededEvery:
 		s.checkSuperseded(ctx, now)
 	}
@@ -254,15 +191,6 @@ func (s *session) small(ctx context.Context, now time.Time) {
 func (s *session) close() error {
 	s.dropSearch()
 	return s.closeLog()
-}
-
-func (s *session) closeLog() error {
-	if s.log == nil {
-		return nil
-	}
-	err := s.log.Close()
-	s.log = nil
-	return err
 }
 
 // pause waits for the next poll, outside of the loop of run.
@@ -307,7 +235,7 @@ func (s *session) start(ctx context.Context) error {
 	if err := s.identify(ctx); err != nil {
 		return err
 	}
-	if err := s.findLost(ctx); err != nil {
+	if err := s.findLost(ctx, s.position.End); err != nil {
 		return err
 	}
 	if err := s.connect(ctx); err != nil {
@@ -331,7 +259,7 @@ func (s *session) start(ctx context.Context) error {
 		return s.startAway(ctx)
 	}
 	s.reachable()
-	if s.lost > max(s.released, s.readTo) {
+	if s.lost.LastIndex > max(s.released, s.readTo) {
 		s.reportLost(s.timeline)
 	}
 	if s.once {
@@ -342,49 +270,13 @@ func (s *session) start(ctx context.Context) error {
 	return s.setTarget(ctx)
 }
 
-// identifyLimit is how long the member has to say who it is, before its log is
-// archived without its word, as that of a member which is down.
-const identifyLimit = 3 * time.Second
-
-// identify finds out, before anything is stored, that the log and the answers are
-// of one member: with the log of another cluster than the one that answers, full
-// snapshots and log would not belong together.
-func (s *session) identify(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, identifyLimit)
-	defer cancel()
-	status, err := s.cluster.Status(ctx, s.id)
-	if err == nil {
-		s.identified = true
-		return checkIdentity(s.id, status)
-	}
-	var other *IdentityError
-	if errors.As(err, &other) {
-		return err
-	}
-	s.identified = false
-	return nil // why it does not answer, the loop reports
-}
-
-// unstarted reports a member that a restore or a recovery built, and that does not
-// answer: it may never have run. Who built it opens its timeline, which has a parent.
-func (s *session) unstarted() bool {
-	if s.identified || s.DataDir == "" {
-		return false
-	}
-	entries, err := safedir.ReadDir(filepath.Join(s.DataDir, "member"))
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		match, _ := filepath.Match("requorum-*.json", e.Name())
-		return match
-	})
-}
-
 // connect opens the repository.
 func (s *session) connect(ctx context.Context) error {
 	err := s.inTime(ctx, lookLimit, func(ctx context.Context) (err error) {
 		if err := s.checkWriters(ctx); err != nil {
 			return err
 		}
-		s.repo, err = s.openRepository(ctx)
+		s.repo, err = s.position.Place.open(ctx, s.a.sink, s.Now())
 		return err
 	})
 	if err != nil {
@@ -395,8 +287,8 @@ func (s *session) connect(ctx context.Context) error {
 
 // probe looks whether a new session could begin with the repository: one that
 // gives objects and lists none is not back.
-func (s *session) probe(ctx context.Context, id repository.TimelineID) (*repository.Repository, error) {
-	repo, err := s.openRepository(ctx)
+func (l *link) probe(ctx context.Context, known place, id repository.TimelineID) (*repository.Repository, error) {
+	repo, err := known.open(ctx, l.a.sink, l.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -416,11 +308,11 @@ func (e *awayError) Unwrap() error { return e.err }
 // inTime looks at the repository before there are requests beside the loop.
 // One that is silent is shown soon, and given up at the limit. An error that
 // time may heal is an *awayError.
-func (s *session) inTime(ctx context.Context, limit time.Duration, look func(context.Context) error) error {
+func (b *base) inTime(ctx context.Context, limit time.Duration, look func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	silent := time.AfterFunc(silentAfter, func() {
-		s.a.alarms.raise(AlarmRepository, fmt.Sprintf("the repository has not answered for %s", silentAfter))
+		b.a.alarms.raise(AlarmRepository, fmt.Sprintf("the repository has not answered for %s", silentAfter))
 	})
 	defer silent.Stop()
 	err := look(ctx)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/store/shell"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -193,8 +195,8 @@ func (p *spool) following(t repository.TimelineID, last segment.Header) []segmen
 }
 
 // addMark keeps an alive mark.
-func (p *spool) addMark(t repository.TimelineID, m raftlog.Mark, stamp *segment.CheckpointHash) error {
-	if err := segment.WriteMark(context.Background(), p.repo, t, m, stamp); err != nil {
+func (p *spool) addMark(t repository.TimelineID, m raftlog.Mark) error {
+	if err := segment.WriteMark(context.Background(), p.repo, t, m); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
 	p.marks = append(p.marks, repository.MarkName{Timeline: t, Index: m.Index, Time: m.Time.UTC().Round(0), Member: m.Member})
@@ -205,12 +207,26 @@ func (p *spool) addMark(t repository.TimelineID, m raftlog.Mark, stamp *segment.
 func (p *spool) moveMark(ctx context.Context, repo *repository.Repository, n repository.MarkName) error {
 	a, err := segment.ReadMark(ctx, p.repo, n)
 	if err == nil {
-		err = segment.WriteMark(ctx, repo, a.Timeline, a.Mark, a.CheckpointHash)
+		err = segment.WriteMark(ctx, repo, a.Timeline, a.Mark)
 	}
 	if err != nil {
 		return err
 	}
 	return p.repo.Sink().Delete(ctx, n.String())
+}
+
+// folder is the local disk: the spool, and the position.
+//
+// A full disk is an alarm and no error: what is not written stays in memory, and in the
+// member's log.
+type folder struct {
+	*base
+	spool    *spool
+	position position
+	saved    time.Time
+	spaceAt  time.Time // no segment is spooled before
+	fullAt   time.Time // when the spool was seen full last
+	unbound  bool      // the spool may exceed its bound
 }
 
 // spaceAgain is how soon a segment is spooled again where there was no room: it is cut
@@ -225,33 +241,33 @@ func isFull(err error) bool {
 // spoolWritten notes how a write to the spool's folder ended. Want of space is an alarm,
 // and no error: what is not spooled stays in memory, and in the member's files, as
 // far as the bound; what is spooled already is stored without any space.
-func (s *session) spoolWritten(err error) error {
+func (f *folder) spoolWritten(err error) error {
 	if !isFull(err) {
 		return err
 	}
-	s.spaceAt = time.Now().Add(spaceAgain)
-	s.spoolFull(s.noSpace(err))
+	f.spaceAt = time.Now().Add(spaceAgain)
+	f.spoolFull(f.noSpace(err))
 	return nil
 }
 
-func (s *session) noSpace(err error) string {
-	return fmt.Sprintf("the disk of the spool %s is full: make room there, or choose another folder (--spool-dir, archive.spool-dir); until then what the repository does not take waits in memory and in the member's own files, and what the member purges may be lost: %v", s.SpoolDir, err)
+func (f *folder) noSpace(err error) string {
+	return fmt.Sprintf("the disk of the spool %s is full: make room there, or choose another folder (archive.spool-dir); until then what the repository does not take waits in memory and in the member's own files, and what the member purges may be lost: %v", f.SpoolDir, err)
 }
 
 // openSpool opens the spool, which takes a little space the first time only.
-func (s *session) openSpool(ctx context.Context) (*spool, error) {
-	place, err := s.place(filepath.Join(s.SpoolDir, "objects"))
+func (f *folder) openSpool(ctx context.Context) (*spool, error) {
+	place, err := f.place(filepath.Join(f.SpoolDir, "objects"))
 	if err != nil {
 		err = fmt.Errorf("spool: %w", err)
 	} else {
 		var p *spool
-		if p, err = openSpool(ctx, place, s.Now()); err == nil {
+		if p, err = openSpool(ctx, place, f.Now()); err == nil {
 			return p, nil
 		}
 	}
 	if isFull(err) {
-		s.spoolFull(s.noSpace(err))
-		return nil, s.reported(err)
+		f.spoolFull(f.noSpace(err))
+		return nil, f.reported(err)
 	}
 	return nil, err
 }
@@ -260,7 +276,7 @@ func (s *session) openSpool(ctx context.Context) (*spool, error) {
 // started while the repository is away.
 type position struct {
 	Identity Identity       `json:"identity"`
-	End      segment.Header `json:"end"`            // the last segment known to be archived
+	End      segment.Header `json:"end,omitzero"`   // the last segment known to be archived
 	Gap      *Gap           `json:"gap,omitempty"`  // a full snapshot is due for it
 	Place    place          `json:"place,omitzero"` // the repository that it archives to
 }
@@ -296,9 +312,17 @@ func (p position) write(dir string) error {
 	return nil
 }
 
-// lockFolder keeps a second archiver out of the spool folder. The lock ends
-// with the process, however that ends.
+// lockFolder keeps a second archiver out of the spool folder, and refuses one that belongs to
+// another user. The lock ends with the process, however that ends.
 func lockFolder(dir string) (unlock func() error, err error) {
+	info, err := safedir.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("archive: the spool folder %s: %w", dir, err)
+	}
+	st, known := info.Sys().(*syscall.Stat_t)
+	if uid := os.Geteuid(); known && st.Uid != 0 && int(st.Uid) != uid {
+		return nil, fmt.Errorf("archive: the spool folder %s belongs to user %d, who could delete or replace what waits there: chown -R %d %s, or choose another archive.spool-dir", dir, st.Uid, uid, shell.Quote(dir))
+	}
 	path := filepath.Join(dir, "lock")
 	f, err := safedir.Create(path)
 	if errors.Is(err, fs.ErrExist) {

@@ -18,6 +18,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -213,6 +214,34 @@ func TestPromise2SpoolSurvivesKill(t *testing.T) {
 func copyFolder(t *testing.T, from, to string) {
 	t.Helper()
 	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+}
+
+// An archiver that was killed after it stored what was spooled, and before that left the
+// disk, finds both.
+func TestSpool_KilledBeforeASegmentLeftIt_StoresNothingTwice(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.archived(5, onDisk)
+		r.gone.away.Store(true)
+		r.load(20)
+		dir := t.TempDir()
+		copyFolder(t, a.config.SpoolDir, dir)
+		r.gone.away.Store(false)
+		r.waitArchived(a, r.cluster.members[0].last(), time.Minute)
+		a.stop()
+		stored := len(logNames(r.names()))
+
+		config := a.config
+		config.SpoolDir = dir
+		b := r.startWith(config)
+		r.waitFor("the spool is empty", time.Minute, func() bool { return b.State().Role == Writer && b.State().Spooled == 0 })
+		if n := len(logNames(r.names())); n != stored {
+			t.Errorf("%d segments, and %d before", n, stored)
+		}
+		if files := b.spooled().segments; len(files) > 0 {
+			t.Errorf("%d segments stay on the disk", len(files))
+		}
+		r.sameAs(1, r.cluster.members[0].entries)
+	})
 }
 
 // The spool is for its owner alone, and holds what will be stored: encrypted
@@ -444,4 +473,28 @@ func TestHangingPutSpools(t *testing.T) {
 			t.Errorf("%d bytes stay spooled", s.Spooled)
 		}
 	})
+}
+
+// Before the first segment is stored, too, a restarted archiver knows its repository.
+func TestPosition_WithoutSegment_IsReadBack(t *testing.T) {
+	dir := t.TempDir()
+	want := position{Place: place{URL: "file:///backups", Repository: "0123"}}
+	require.NoError(t, want.write(dir))
+	got, err := readPosition(dir)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// A spool directory that belongs to another user is refused, with what to type.
+func TestSpool_OfAnotherUser_IsRefused(t *testing.T) {
+	storetest.NeedRoot(t)
+	dir := t.TempDir()
+	require.NoError(t, os.Chown(dir, 2379, 2379))
+	_, err := lockFolder(dir)
+	require.ErrorContains(t, err, "belongs to user 2379")
+	require.ErrorContains(t, err, "chown -R 0 "+dir)
+	require.NoError(t, os.Chown(dir, 0, 0))
+	unlock, err := lockFolder(dir)
+	require.NoError(t, err)
+	require.NoError(t, unlock())
 }

@@ -163,7 +163,7 @@ func TestPromise6AnotherClusterAnswersLater(t *testing.T) {
 		r.cluster.commit(40, "x")
 		m.recorded, m.down = 30, true
 		m.answers = Identity{ClusterID: testCluster + 1, MemberID: 77}
-		a := r.start(0, func(c *Config) { c.CheckpointHash = time.Second })
+		a := r.start(0)
 		r.waitArchived(a, 30, 30*time.Second)
 		r.cluster.mu.Lock()
 		m.down = false

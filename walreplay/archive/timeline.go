@@ -315,17 +315,6 @@ func (s *session) openFirst(ctx context.Context) error {
 	return errAgain
 }
 
-// memberNames are the names in the cluster's member list, where a quorum answers.
-func (s *session) memberNames(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
-	defer cancel()
-	reach, err := s.cluster.Reached(ctx, s.id)
-	if err != nil {
-		return nil
-	}
-	return reach.Members
-}
-
 // openBranch opens a timeline for a history that left the one of parent.
 func (s *session) openBranch(ctx context.Context, parent *matchCheck, n int, reason string) error {
 	branch, err := s.findBranch(ctx, parent.timeline)
@@ -353,19 +342,16 @@ func (s *session) openBranch(ctx context.Context, parent *matchCheck, n int, rea
 }
 
 // newestFull is the manifest of the furthest state that a full snapshot of a timeline
-// holds; nil where there is none. One without its entry's term, as etcd 3.4 writes it
-// before an upgrade, is none: no log is replayed onto it.
+// holds; nil where there is none.
 func newestFull(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (*snapshot.Manifest, error) {
 	recent, err := snapshot.RecentStates(ctx, repo, id)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range slices.Backward(recent) {
-		if m.Facts.RaftTerm > 0 {
-			return m, nil
-		}
+	if len(recent) == 0 {
+		return nil, nil
 	}
-	return nil, nil
+	return recent[len(recent)-1], nil
 }
 
 // Reached is how far the archived log of a timeline goes: the last entry's
@@ -490,7 +476,7 @@ func (s *session) try(ctx context.Context, t *matchCheck) (verdict, error) {
 		}
 		if s.repo == nil && time.Now().After(s.retryAt) {
 			limited, cancel := context.WithTimeout(ctx, putLimit)
-			_, err := s.probe(limited, t.timeline)
+			_, err := s.probe(limited, s.position.Place, t.timeline)
 			cancel()
 			if err == nil {
 				return 0, errAgain
@@ -507,31 +493,6 @@ func (s *session) try(ctx context.Context, t *matchCheck) (verdict, error) {
 
 // judgePolls is after how many polls a quorum is asked while the log lags.
 const judgePolls = 4
-
-// judge asks the cluster, with its quorum, how far it is. Where no quorum can
-// answer, nothing is decided.
-func (s *session) judge(ctx context.Context, t *matchCheck) (verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
-	defer cancel()
-	reach, err := s.cluster.Reached(ctx, s.id)
-	var other *IdentityError
-	switch {
-	case errors.As(err, &other):
-		return 0, err
-	case err != nil:
-		s.a.failed(fmt.Errorf("the member's log ends before the archive, and no quorum says how far the cluster is: %w", err))
-		return equal, nil
-	}
-	if reach.Index < t.end.LastIndex || reach.Term < t.end.LastTerm {
-		return behind, nil
-	}
-	s.reportLost(t.timeline)
-	if uint64(t.end.Member) == s.id.MemberID && s.log.Last() < t.end.LastIndex {
-		s.a.alarms.raise(AlarmRolledBack, fmt.Sprintf("%s has a log that ends at index %d, and held entry %d before: its disk or machine was set back; the cluster is not, and the log is followed from where it stands", s.id, s.readTo, t.end.LastIndex))
-		s.rolledBack = t.end.LastIndex
-	}
-	return equal, nil
-}
 
 // branchSteps bounds how many segments are compared to find a branch point.
 const branchSteps = 256
@@ -599,34 +560,4 @@ func (s *session) findBranch(ctx context.Context, parent repository.TimelineID) 
 		}
 	}
 	return branch, nil
-}
-
-// findLost looks whether the log still holds what it held before this process: a
-// member never drops what was committed.
-func (s *session) findLost(ctx context.Context) error {
-	before := s.position.End.LastIndex
-	if before == 0 {
-		return nil
-	}
-	log, err := s.open(before)
-	if err != nil {
-		return err
-	}
-	switch err = log.Poll(ctx); {
-	case walfile.IsHole(err): // it begins later
-		err = nil
-	case err == nil && log.Last() < before:
-		s.lost = before
-	}
-	return errors.Join(err, log.Close())
-}
-
-// reportLost raises the alarm where the cluster's history is the one in which the
-// log held more. It ends when the log is there again.
-func (s *session) reportLost(t repository.TimelineID) {
-	if s.lost == 0 || s.position.End.Timeline != t {
-		return
-	}
-	s.rolledBack = max(s.rolledBack, s.lost)
-	s.a.alarms.raise(AlarmRolledBack, fmt.Sprintf("the log of %s ends before entry %d, which it held before: its disk or machine was set back; the cluster is not, and the log is followed from where it stands", s.id, s.lost))
 }

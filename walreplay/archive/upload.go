@@ -138,18 +138,11 @@ func (s *session) confirmAlone(before uint64, mine segment.Header) {
 	})
 }
 
-// noteHeader spares the next look through the archive a request for a header.
-func (s *session) noteHeader(h segment.Header) {
-	if s.a.log != nil {
-		s.a.log.Know(h)
-	}
-}
-
 // uploaded counts a segment that was stored.
-func (s *session) uploaded(h segment.Header) {
-	s.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
-	s.putSucceeded()
-	s.noteHeader(h)
+func (l *link) uploaded(h segment.Header) {
+	l.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
+	l.putSucceeded()
+	l.a.log.Know(h)
 }
 
 // moveEnd notes that the archive ends with h now.
@@ -198,17 +191,17 @@ func (s *session) moveEnd(h segment.Header) error {
 // between is compared with the archive.
 const savePositionEvery = 10 * time.Second
 
-func (s *session) savePosition(now bool) error {
-	if !now && time.Since(s.saved) < savePositionEvery {
+func (f *folder) savePosition(now bool) error {
+	if !now && time.Since(f.saved) < savePositionEvery {
 		return nil
 	}
-	s.saved = time.Now()
-	err := s.position.write(s.SpoolDir)
-	if s.a.unsaved = nil; isFull(err) {
-		unsaved := s.position
-		s.a.unsaved = &unsaved
+	f.saved = time.Now()
+	err := f.position.write(f.SpoolDir)
+	if f.a.unsaved = nil; isFull(err) {
+		unsaved := f.position
+		f.a.unsaved = &unsaved
 	}
-	return s.spoolWritten(err)
+	return f.spoolWritten(err)
 }
 
 // cut is a segment that was cut, whole in memory.
@@ -220,8 +213,8 @@ type cut struct {
 
 // cutDue reports that a segment is to be cut: its first entry is Interval old, or
 // there are Size bytes.
-func (s *session) cutDue(now time.Time) bool {
-	return !s.queue.empty() && (s.queue.bytes >= s.Size || now.Sub(s.queue.oldest()) >= s.Interval || s.once && s.queue.last() >= s.target)
+func (b *outbox) cutDue(now time.Time) bool {
+	return !b.queue.empty() && (b.queue.bytes >= b.Size || now.Sub(b.queue.oldest()) >= b.Interval || b.once && b.queue.last() >= b.target)
 }
 
 // cutNext makes a segment of the queue's beginning, which stays in the queue.
@@ -260,8 +253,8 @@ func (s *session) skipDamaged(name string, first uint64, err error) {
 }
 
 // named gives a segment another name where that of level 0 is of a damaged one.
-func (s *session) named(h segment.Header, object []byte) (segment.Header, []byte, error) {
-	if h.Level > 0 || h.FirstIndex != s.skipped {
+func (b *outbox) named(h segment.Header, object []byte) (segment.Header, []byte, error) {
+	if h.Level > 0 || h.FirstIndex != b.skipped {
 		return h, object, nil
 	}
 	return segment.Rename(h, object, 1, h.Previous)

@@ -132,11 +132,11 @@ func guard(do func() error) (err error) {
 func (b *Bulk) restPath() string { return b.out + ".rest" }
 
 func (b *Bulk) open(ctx context.Context, path string) (err error) {
-	if b.rows, err = openRows(path, b.out+".rows", cmp.Or(b.options.spoolBuffer, spoolBuffer)); err != nil {
+	if b.rows, err = openRows(ctx, path, b.out+".rows", cmp.Or(b.options.spoolBuffer, spoolBuffer)); err != nil {
 		return err
 	}
 	b.index = newKeyIndex(b.rows)
-	if err := b.splitOff(ctx); err != nil {
+	if err := b.splitOff(); err != nil {
 		return err
 	}
 	if b.rest, err = Open(ctx, b.restPath(), b.options); err != nil {
@@ -148,18 +148,14 @@ func (b *Bulk) open(ctx context.Context, path string) (err error) {
 }
 
 // splitOff makes the database without keys and leases, and learns the leases and compactions.
-func (b *Bulk) splitOff(ctx context.Context) (err error) {
+func (b *Bulk) splitOff() (err error) {
 	f, err := safedir.Create(b.restPath())
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil || len(b.rows.base) == 0 {
+	from := b.rows.db // not by bbolt, which trusts what pages say
+	if err := f.Close(); err != nil || from == nil {
 		return err
-	}
-	// Not by bbolt, which trusts what pages say.
-	from, err := boltfile.Open(ctx, bytes.NewReader(b.rows.base), int64(len(b.rows.base)))
-	if err != nil {
-		return notBulk("%w", err)
 	}
 	to, err := bolt.Open(b.restPath(), 0o600, &bolt.Options{Timeout: lockTimeout, NoSync: true, NoGrowSync: true})
 	if err != nil {
@@ -171,7 +167,7 @@ func (b *Bulk) splitOff(ctx context.Context) (err error) {
 		return from.Root().ForEach(func(name, _ []byte) error {
 			bucket, err := from.Bucket(name)
 			if err != nil || bucket == nil {
-				return notBulk("bucket %s: %w", name, cmp.Or(err, errNoBucket))
+				return notBulk("bucket %s: %w", name, cmp.Or(err, errors.New("it is not a bucket")))
 			}
 			if string(name) == string(keyBucket) {
 				return nil
@@ -197,12 +193,8 @@ func (b *Bulk) splitOff(ctx context.Context) (err error) {
 			})
 		})
 	})
-	var page *boltfile.PageError
-	if errors.As(err, &page) {
-		return notBulk("%w", err)
-	}
 	if err != nil {
-		return err
+		return leftToEtcd(err)
 	}
 	b.compacted, b.compacts = scheduled, scheduled != finished
 	if b.compacts && scheduled <= max(finished, 0) {
@@ -254,11 +246,14 @@ func (b *Bulk) load(ctx context.Context) error {
 			return fmt.Errorf("row %s follows row %s", r.Revision, before.Revision)
 		}
 		before = r.Row
-		kv, err := parseKeyValue(r.value)
+		kv, err := boltfile.ParseKeyValue(r.value)
+		if err == nil && kv.Unknown != 0 {
+			err = fmt.Errorf("unknown field %d", kv.Unknown)
+		}
 		if err != nil {
 			return fmt.Errorf("row %s: %w", r.Revision, err)
 		}
-		n, hash, known := b.index.lookup(kv.key)
+		n, hash, known := b.index.lookup(kv.Key)
 		if !known {
 			n = b.index.add(hash)
 		}
@@ -284,8 +279,8 @@ func (b *Bulk) load(ctx context.Context) error {
 			continue
 		}
 		_, value := b.rows.get(k.at, k.size)
-		kv, _ := parseKeyValue(value)
-		if l := b.leases[kv.leased]; l != nil {
+		kv, _ := boltfile.ParseKeyValue(value)
+		if l := b.leases[kv.Lease]; l != nil {
 			l.attach(uint32(n))
 		}
 	}
@@ -293,7 +288,7 @@ func (b *Bulk) load(ctx context.Context) error {
 }
 
 // follows checks that a row of the base says of its key what etcd's index, which counts, comes to.
-func (b *Bulk) follows(n uint32, r bulkRow, kv *keyValue) error {
+func (b *Bulk) follows(n uint32, r bulkRow, kv *boltfile.KeyValue) error {
 	k := b.index.keys[n]
 	switch {
 	case r.Deleted && (k.at == noRow || k.live()):
@@ -302,22 +297,22 @@ func (b *Bulk) follows(n uint32, r bulkRow, kv *keyValue) error {
 		return fmt.Errorf("row %s deletes a key that is gone", r.Revision)
 	case len(r.value) == 0:
 		return nil // it raises the revision, and etcd takes it for one of the empty key, which no request can name
-	case kv.modified != r.Main:
-		return fmt.Errorf("row %s says that it is of revision %d", r.Revision, kv.modified)
-	case k.at == noRow && kv.version >= 1 && kv.created <= kv.modified:
+	case kv.Modified != r.Main:
+		return fmt.Errorf("row %s says that it is of revision %d", r.Revision, kv.Modified)
+	case k.at == noRow && kv.Version >= 1 && kv.Created <= kv.Modified:
 		return nil // those before it were compacted
 	case k.live():
 		_, value := b.rows.get(k.at, k.size)
-		if before, _ := parseKeyValue(value); kv.created == before.created && kv.version == before.version+1 {
+		if before, _ := boltfile.ParseKeyValue(value); kv.Created == before.Created && kv.Version == before.Version+1 {
 			return nil
 		}
-	case kv.created == r.Main && kv.version == 1:
+	case kv.Created == r.Main && kv.Version == 1:
 		// Deleted and put in one transaction, which no client can ask for, confuses etcd's compactions.
 		if name, _ := b.rows.get(k.at, k.size); !bytes.HasPrefix(name, r.name[:8]) {
 			return nil
 		}
 	}
-	return fmt.Errorf("row %s says version %d, created at %d, which does not follow", r.Revision, kv.version, kv.created)
+	return fmt.Errorf("row %s says version %d, created at %d, which does not follow", r.Revision, kv.Version, kv.Created)
 }
 
 func (b *Bulk) lookAtAlarms() {
@@ -379,9 +374,6 @@ func (b *Bulk) apply(d *decoded) (err error) {
 	b.applied, b.term = d.entry.Index, d.entry.Term
 	return nil
 }
-
-// Commit does nothing: what was applied is kept, or not, by Close as a whole.
-func (b *Bulk) Commit() error { return b.failed }
 
 // Rollback takes back the last entry, which put or deleted keys. Bulk can only be closed afterwards.
 func (b *Bulk) Rollback() error {
@@ -527,9 +519,9 @@ func (b *Bulk) live(key []byte) bool {
 }
 
 // read is what a key has; it must have a value.
-func (b *Bulk) read(n uint32) keyValue {
+func (b *Bulk) read(n uint32) boltfile.KeyValue {
 	_, value := b.rows.get(b.index.keys[n].at, b.index.keys[n].size)
-	kv, _ := parseKeyValue(value) // it was read before, or written here
+	kv, _ := boltfile.ParseKeyValue(value) // it was read before, or written here
 	return kv
 }
 
@@ -546,18 +538,18 @@ func (b *Bulk) put(key []byte, p *put) error {
 		n = b.index.add(hash)
 	}
 	revision := b.revision + 1
-	kv := keyValue{key: key, value: p.value, created: revision, modified: revision, version: 1, leased: p.lease}
+	kv := boltfile.KeyValue{Key: key, Value: p.value, Created: revision, Modified: revision, Version: 1, Lease: p.lease}
 	var attached *bulkLease
 	if b.index.keys[n].live() {
 		before := b.read(n)
-		kv.created, kv.version = before.created, before.version+1
+		kv.Created, kv.Version = before.Created, before.Version+1
 		if p.ignoreValue {
-			kv.value = before.value
+			kv.Value = before.Value
 		}
 		if p.ignoreLease {
-			kv.leased = before.leased
+			kv.Lease = before.Lease
 		}
-		attached = b.attached(n, before.leased)
+		attached = b.attached(n, before.Lease)
 	} else if p.ignoreValue || p.ignoreLease {
 		return notBulk("a transaction deletes a key and keeps something of it") // a member ends
 	} else if k := b.index.keys[n]; k.at != noRow && b.changed(n) {
@@ -566,16 +558,16 @@ func (b *Bulk) put(key []byte, p *put) error {
 	if err := b.write(n, &kv, false); err != nil {
 		return err
 	}
-	if attached != nil && attached.id == kv.leased {
+	if attached != nil && attached.id == kv.Lease {
 		return nil
 	}
 	if attached != nil {
 		delete(attached.keys, n)
 	}
-	if kv.leased != 0 {
-		l := b.leases[kv.leased]
+	if kv.Lease != 0 {
+		l := b.leases[kv.Lease]
 		if l == nil {
-			return notBulk("lease %x of a key is gone", kv.leased) // a member ends
+			return notBulk("lease %x of a key is gone", kv.Lease) // a member ends
 		}
 		l.attach(n)
 	}
@@ -588,14 +580,14 @@ func (b *Bulk) changed(n uint32) bool {
 }
 
 // write adds a row of a key.
-func (b *Bulk) write(n uint32, kv *keyValue, deleted bool) error {
+func (b *Bulk) write(n uint32, kv *boltfile.KeyValue, deleted bool) error {
 	at, size, err := b.rows.add(n, b.changes, deleted, kv)
 	if err != nil {
 		return err
 	}
 	k := b.index.keys[n]
 	b.undo = append(b.undo, undone{n, k.at, k.size})
-	b.rows.supersede(k.at, kv.modified)
+	b.rows.supersede(k.at, kv.Modified)
 	b.index.set(n, at, size)
 	b.changes++
 	return nil
@@ -624,10 +616,10 @@ func (b *Bulk) attached(n uint32, id int64) *bulkLease {
 // gone deletes a key that has a value.
 func (b *Bulk) gone(n uint32) error {
 	before := b.read(n)
-	if l := b.attached(n, before.leased); l != nil {
+	if l := b.attached(n, before.Lease); l != nil {
 		delete(l.keys, n)
 	}
-	return b.write(n, &keyValue{key: before.key, modified: b.revision + 1}, true)
+	return b.write(n, &boltfile.KeyValue{Key: before.Key, Modified: b.revision + 1}, true)
 }
 
 // inRange gives the keys that have a value, as etcd understands the end of a range.
@@ -727,7 +719,7 @@ func (b *Bulk) compare(t *transaction, path []bool) []bool {
 func (b *Bulk) holds(c *comparison) bool {
 	all := b.inRange(c.key, c.end)
 	if len(all) == 0 {
-		return c.target != pb.Compare_VALUE && c.compared(&keyValue{})
+		return c.target != pb.Compare_VALUE && c.compared(&boltfile.KeyValue{})
 	}
 	for _, n := range all {
 		kv := b.read(n)
@@ -738,19 +730,19 @@ func (b *Bulk) holds(c *comparison) bool {
 	return true
 }
 
-func (c *comparison) compared(kv *keyValue) bool {
+func (c *comparison) compared(kv *boltfile.KeyValue) bool {
 	var order int
 	switch c.target {
 	case pb.Compare_VALUE:
-		order = bytes.Compare(kv.value, c.value)
+		order = bytes.Compare(kv.Value, c.value)
 	case pb.Compare_CREATE:
-		order = cmp.Compare(kv.created, c.number)
+		order = cmp.Compare(kv.Created, c.number)
 	case pb.Compare_MOD:
-		order = cmp.Compare(kv.modified, c.number)
+		order = cmp.Compare(kv.Modified, c.number)
 	case pb.Compare_VERSION:
-		order = cmp.Compare(kv.version, c.number)
+		order = cmp.Compare(kv.Version, c.number)
 	case pb.Compare_LEASE:
-		order = cmp.Compare(kv.leased, c.number)
+		order = cmp.Compare(kv.Lease, c.number)
 	}
 	switch c.result {
 	case pb.Compare_EQUAL:

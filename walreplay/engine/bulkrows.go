@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/safedir"
@@ -55,8 +55,8 @@ const (
 // to, in their order, in the spool: a buffer, and before that a file that is mapped as far as it
 // is written. What a compaction drops while it is in the buffer is not written.
 type rows struct {
-	base []byte    // the mapped file; empty without one
-	walk *pageWalk // through its pages
+	base []byte         // the mapped file; empty without one
+	db   *boltfile.File // in it; nil without one
 
 	file   *os.File
 	size   int64    // of what is in the file, in whole pages
@@ -67,7 +67,7 @@ type rows struct {
 }
 
 // openRows maps the base, and makes the spool's file, which loses its name at once.
-func openRows(base, spool string, limit int) (_ *rows, err error) {
+func openRows(ctx context.Context, base, spool string, limit int) (_ *rows, err error) {
 	r := &rows{limit: limit}
 	defer func() {
 		if err != nil {
@@ -87,8 +87,8 @@ func openRows(base, spool string, limit int) (_ *rows, err error) {
 		return nil, err
 	}
 	if len(r.base) > 0 {
-		if r.walk, err = newPageWalk(r.base); err != nil {
-			return nil, err
+		if r.db, err = boltfile.OpenBytes(ctx, r.base); err != nil {
+			return nil, notBulk("%w", err)
 		}
 	}
 	if r.file, err = safedir.Create(spool); err != nil {
@@ -156,8 +156,8 @@ func inBlock(block, offset int, deleted bool) rowAt {
 }
 
 // add writes a row behind all others, of the key with number n in the index.
-func (r *rows) add(n uint32, sub int64, deleted bool, kv *keyValue) (at rowAt, size uint32, err error) {
-	length := kv.size(deleted)
+func (r *rows) add(n uint32, sub int64, deleted bool, kv *boltfile.KeyValue) (at rowAt, size uint32, err error) {
+	length := kv.Size(deleted)
 	if length >= deletedMark {
 		return noRow, 0, fmt.Errorf("a row of %d bytes is too large", length)
 	}
@@ -172,12 +172,12 @@ func (r *rows) add(n uint32, sub int64, deleted bool, kv *keyValue) (at rowAt, s
 	b := binary.LittleEndian.AppendUint32(r.buffer, head)
 	b = binary.LittleEndian.AppendUint32(b, n)
 	b = binary.LittleEndian.AppendUint64(b, 0)
-	b = binary.BigEndian.AppendUint64(b, uint64(kv.modified))
+	b = binary.BigEndian.AppendUint64(b, uint64(kv.Modified))
 	b = binary.BigEndian.AppendUint64(append(b, '_'), uint64(sub))
 	if deleted {
 		b = append(b, 't')
 	}
-	r.buffer = kv.append(b, deleted)
+	r.buffer = kv.Append(b, deleted)
 	return at, uint32(length), nil
 }
 
@@ -324,39 +324,17 @@ func (r *rows) each(visit func(bulkRow) error) error {
 // keyBucket is where etcd's users' keys are.
 var keyBucket = []byte("key")
 
-// eachOfBase visits the rows of the base, in the order of its leaves. Pages that make no
-// sense are an ErrNotBulk.
+// eachOfBase visits the rows of the base in their order. Pages that make no sense are an
+// ErrNotBulk.
 func (r *rows) eachOfBase(visit func(bulkRow) error) error {
-	if len(r.base) == 0 {
+	if r.db == nil {
 		return nil
 	}
-	walk := r.walk
-	walk.visited = 0
-	return walk.leaves(walk.meta.Root, 0, func(p *boltfile.Page, at int) error {
-		for i := range p.Len() {
-			e := p.Element(i)
-			if string(e.Key) != string(keyBucket) || !e.Bucket {
-				at += len(e.Key) + len(e.Value)
-				continue
-			}
-			root, inline, err := boltfile.ParseBucket(e.Value)
-			if err != nil {
-				return notBulk("bucket %s: %w", e.Key, err)
-			}
-			each := func(p *boltfile.Page, at int) error { return eachOfLeaf(p, at, visit) }
-			if root != 0 {
-				return walk.leaves(root, 0, each)
-			}
-			return each(&inline, at+len(e.Key)+bucketHeader+contentAt(&inline))
-		}
-		return nil
-	})
-}
-
-// eachOfLeaf visits the rows of a leaf, whose content begins at a place in the file.
-func eachOfLeaf(p *boltfile.Page, at int, visit func(bulkRow) error) error {
-	for i := range p.Len() {
-		e := p.Element(i)
+	keys, err := r.db.Bucket(keyBucket)
+	if err != nil || keys == nil {
+		return leftToEtcd(err)
+	}
+	return leftToEtcd(keys.EachElement(func(e boltfile.Element, at int64) error {
 		name, err := boltfile.ParseRow(e.Key)
 		if err != nil {
 			return notBulk("a row: %w", err)
@@ -368,188 +346,28 @@ func eachOfLeaf(p *boltfile.Page, at int, visit func(bulkRow) error) error {
 		if name.Deleted {
 			row.at |= isDeleted
 		}
-		if err := visit(row); err != nil {
-			return err
-		}
-		at += len(e.Key) + len(e.Value)
+		return visit(row)
+	}))
+}
+
+// leftToEtcd makes an ErrNotBulk of damaged pages.
+func leftToEtcd(err error) error {
+	if page := (*boltfile.PageError)(nil); errors.As(err, &page) {
+		return notBulk("%w", err)
 	}
-	return nil
+	return err
 }
 
 // unchanged makes sure that the base was the same database from openRows on until now: bbolt
 // reuses a page only after the transaction that freed it has written its meta page.
 func (r *rows) unchanged() error {
-	if r.walk == nil {
+	if r.db == nil {
 		return nil
 	}
-	if now, err := newPageWalk(r.base); err != nil || now.meta != r.walk.meta {
+	if now, err := boltfile.OpenBytes(context.Background(), r.base); err != nil || now.Meta() != r.db.Meta() {
 		return notBulk("somebody else writes to it: %w", cmp.Or(err, errChanged))
 	}
 	return nil
 }
 
 var errChanged = errors.New("its meta page is another one now")
-
-// pageWalk goes through the pages of a mapped database.
-type pageWalk struct {
-	data    []byte
-	meta    boltfile.Meta
-	visited uint64
-}
-
-// contentAt is where the content of a leaf begins, counted from the page.
-func contentAt(p *boltfile.Page) int { return pageHeader + p.Len()*pageElement }
-
-// The sizes of a page's header, of what it has for each of its elements, and of the value of
-// a bucket's.
-const (
-	pageHeader   = 16
-	pageElement  = 16
-	bucketHeader = 16
-)
-
-// newPageWalk takes the newer of the two meta pages.
-func newPageWalk(data []byte) (*pageWalk, error) {
-	w := &pageWalk{data: data}
-	first, err := boltfile.ParseMeta(data, 0)
-	if err != nil {
-		// The size of a page is not known then; etcd's applier, by bbolt, looks for it.
-		return nil, notBulk("its first meta page: %w", err)
-	}
-	w.meta = first
-	if len(data) > first.PageSize {
-		if second, err := boltfile.ParseMeta(data[first.PageSize:], 1); err == nil && second.Transaction > first.Transaction {
-			w.meta = second
-		}
-	}
-	if w.meta.PageSize != first.PageSize || w.meta.Pages > uint64(len(data)/w.meta.PageSize) {
-		return nil, notBulk("it is said to have %d pages of %d bytes, and has %d bytes", w.meta.Pages, w.meta.PageSize, len(data))
-	}
-	return w, nil
-}
-
-// maxPageDepth is above any tree's.
-const maxPageDepth = 40
-
-// leaves visits the leaves below a page, with the place in the file where their content
-// begins.
-func (w *pageWalk) leaves(id uint64, depth int, visit func(p *boltfile.Page, at int) error) error {
-	if w.visited++; id < 2 || id >= w.meta.Pages || depth > maxPageDepth || w.visited > w.meta.Pages {
-		return notBulk("page %d, at depth %d: the pages go round in a circle, or out of the file", id, depth)
-	}
-	b := w.data[id*uint64(w.meta.PageSize):]
-	h := boltfile.ParseHeader(b)
-	if h.ID != id || h.More >= w.meta.Pages-id {
-		return notBulk("page %d says that it is page %d, over %d more", id, h.ID, h.More)
-	}
-	p, err := boltfile.ParsePage(b[:(h.More+1)*uint64(w.meta.PageSize)])
-	if err != nil {
-		return notBulk("page %d: %w", id, err)
-	}
-	if p.Leaf() {
-		return visit(&p, int(id)*w.meta.PageSize+contentAt(&p))
-	}
-	for i := range p.Len() {
-		if err := w.leaves(p.Element(i).Child, depth+1, visit); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// keyValue is an mvccpb.KeyValue.
-type keyValue struct {
-	key, value                         []byte
-	created, modified, version, leased int64
-}
-
-// The fields of mvccpb.KeyValue.
-const (
-	kvKey      protowire.Number = 1
-	kvCreated  protowire.Number = 2
-	kvModified protowire.Number = 3
-	kvVersion  protowire.Number = 4
-	kvValue    protowire.Number = 5
-	kvLease    protowire.Number = 6
-)
-
-var errNoKeyValue = errors.New("a row's value is no KeyValue")
-
-// parseKeyValue reads what keyValue.append, or etcd, wrote. What it gives points into b.
-func parseKeyValue(b []byte) (kv keyValue, err error) {
-	for last := protowire.Number(0); len(b) > 0; {
-		f, n := boltfile.ConsumeField(b)
-		if n < 0 || f.Number <= last {
-			return kv, errNoKeyValue
-		}
-		last, b = f.Number, b[n:]
-		number := f.Kind == protowire.VarintType
-		switch {
-		case f.Number == kvKey && f.Kind == protowire.BytesType:
-			kv.key = f.Bytes
-		case f.Number == kvValue && f.Kind == protowire.BytesType:
-			kv.value = f.Bytes
-		case f.Number == kvCreated && number:
-			kv.created = int64(f.Varint)
-		case f.Number == kvModified && number:
-			kv.modified = int64(f.Varint)
-		case f.Number == kvVersion && number:
-			kv.version = int64(f.Varint)
-		case f.Number == kvLease && number:
-			kv.leased = int64(f.Varint)
-		default:
-			return kv, errNoKeyValue
-		}
-	}
-	return kv, nil
-}
-
-func sizeOfNumber(n int64) int {
-	if n == 0 {
-		return 0
-	}
-	return 1 + protowire.SizeVarint(uint64(n))
-}
-
-func sizeOfBytes(b []byte) int {
-	if len(b) == 0 {
-		return 0
-	}
-	return 1 + protowire.SizeBytes(len(b))
-}
-
-// size is that of the encoded form; of a deletion the key alone is in it.
-func (kv *keyValue) size(deleted bool) int {
-	n := sizeOfBytes(kv.key)
-	if deleted {
-		return n
-	}
-	return n + sizeOfNumber(kv.created) + sizeOfNumber(kv.modified) + sizeOfNumber(kv.version) + sizeOfBytes(kv.value) + sizeOfNumber(kv.leased)
-}
-
-// append encodes it as etcd does.
-func (kv *keyValue) append(b []byte, deleted bool) []byte {
-	b = appendBytes(b, kvKey, kv.key)
-	if deleted {
-		return b
-	}
-	b = appendNumber(b, kvCreated, kv.created)
-	b = appendNumber(b, kvModified, kv.modified)
-	b = appendNumber(b, kvVersion, kv.version)
-	b = appendBytes(b, kvValue, kv.value)
-	return appendNumber(b, kvLease, kv.leased)
-}
-
-func appendNumber(b []byte, number protowire.Number, n int64) []byte {
-	if n == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), uint64(n))
-}
-
-func appendBytes(b []byte, number protowire.Number, value []byte) []byte {
-	if len(value) == 0 {
-		return b
-	}
-	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
-}

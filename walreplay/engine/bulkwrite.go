@@ -142,7 +142,6 @@ func (b *Bulk) writeOthers() (err error) {
 	if err != nil {
 		return err
 	}
-	var size int64
 	err = to.Update(func(tx *bolt.Tx) error {
 		err := from.View(func(rest *bolt.Tx) error {
 			return rest.ForEach(func(name []byte, bucket *bolt.Bucket) error {
@@ -166,13 +165,12 @@ func (b *Bulk) writeOthers() (err error) {
 			meta, compacted := tx.Bucket(schema.Meta.Name()), boltfile.Revision{Main: b.compacted}.Bytes()
 			err = errors.Join(meta.Put(schema.ScheduledCompactKeyName, compacted), meta.Put(schema.FinishedCompactKeyName, compacted))
 		}
-		size = tx.Size()
 		return err
 	})
 	if err := errors.Join(err, to.Close()); err != nil {
 		return err
 	}
-	return extend(b.out, size)
+	return extend(b.out)
 }
 
 func (b *Bulk) writeLeases(bucket *bolt.Bucket) error {
@@ -189,6 +187,12 @@ const (
 	writeBuffer = 4 << 20
 	// maxElements is what the count of a page can say.
 	maxElements = 0xfff0
+
+	// The sizes of a page's header, of what it has for each of its elements, and of the
+	// value of a bucket's.
+	pageHeader   = 16
+	pageElement  = 16
+	bucketHeader = 16
 
 	boltMagic    = 0xED0CDAED
 	boltVersion  = 2

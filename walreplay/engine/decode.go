@@ -65,9 +65,7 @@ func (d *decoded) decode() {
 	case raftpb.EntryConfChange:
 		d.decodeChange()
 	default:
-		if d.kind, d.err = Kind(d.entry); d.err == nil {
-			d.err = newer("joint membership changes")
-		}
+		d.kind, d.err = Kind(d.entry)
 	}
 }
 
@@ -256,10 +254,9 @@ func knownValue(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 // "lease-grant", "auth-user-add" and so on; requests of the v2 API "v2-put",
 // "v2-sync" and so on.
 const (
-	KindNoop         = "noop" // what a new leader begins its term with
-	KindConfChange   = "conf-change"
-	KindConfChangeV2 = "conf-change-v2"
-	KindUnknown      = "unknown"
+	KindNoop       = "noop" // what a new leader begins its term with
+	KindConfChange = "conf-change"
+	KindUnknown    = "unknown"
 )
 
 // operationKinds are those of v3 that are known without a look at requestKinds.
@@ -271,8 +268,6 @@ func Kind(e raftlog.Entry) (string, error) {
 	switch e.Type {
 	case raftpb.EntryConfChange:
 		return KindConfChange, nil
-	case raftpb.EntryConfChangeV2:
-		return KindConfChangeV2, nil
 	case raftpb.EntryNormal:
 	default:
 		return KindUnknown, newer("entries of type %d", e.Type)

@@ -2,9 +2,8 @@
 //
 // An Engine has etcd's own applier, of the version that go.mod pins, so that a
 // replayed database is the one that the member had: every key, revision, lease, user,
-// alarm and member, byte for byte. It stands on a bolt transaction that can be rolled
-// back. A Bulk does the same many times as fast, and leaves to an Engine what it does
-// not know.
+// alarm and member, byte for byte. A Bulk does the same many times as fast, and leaves to
+// an Engine what it does not know.
 //
 // It promises:
 //
@@ -17,8 +16,8 @@
 //     what a checkpoint says of a lease's remaining time stays.
 //  4. Indexes follow each other without a hole, and an entry moves the revision
 //     by one at most.
-//  5. The file changes in whole entries: whatever ends a run, the file holds the
-//     state after one entry, and says which.
+//  5. After Close the file holds the state after one entry, and says which; after an
+//     entry that cannot be applied it is of no use.
 //
 // Its caller owes:
 //
@@ -45,11 +44,11 @@
 //   - cluster/clusterVersion and cluster/downgrade where a version did not
 //     write them.
 //   - the time left of a lease that has a checkpoint, from members before 3.6:
-//     see Options.PersistCheckpoints; and the time that a short lease was
-//     granted for, see Options.MinLeaseTTL.
+//     see SourceSettings.PersistCheckpoints; and the time that a short lease was
+//     granted for, see SourceSettings.MinLeaseTTL.
 //   - what was permitted or refused by a member older than 3.5.33, 3.6.14 or 3.7.1
 //     with authentication on or no space left, and by its rules only: see
-//     Options.SourceVersion. A log of members of several such versions (a rolling
+//     SourceSettings.SourceVersion. A log of members of several such versions (a rolling
 //     upgrade) cannot be distinguished, nor could the members agree on it.
 //   - whether a member is a learner, in the bucket members, once its peer URLs were
 //     changed: 3.6 up to 3.6.11 forgot that there (confState has it).
@@ -83,33 +82,35 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.uber.org/zap"
 
 	"github.com/requorum/requorum/store/safedir"
 )
 
-// Options say how to open a database.
-type Options struct {
+// SourceSettings say how the members were configured whose log is replayed.
+type SourceSettings struct {
 	// MinLeaseTTL is what the member raises shorter leases to: 1.5 times its
 	// election timeout, rounded up to seconds. 0 is DefaultMinLeaseTTL.
-	MinLeaseTTL time.Duration
+	MinLeaseTTL time.Duration `json:"min_lease_ttl_nanoseconds,omitempty"`
 
 	// PersistCheckpoints is for the log of a cluster below 3.6 whose members ran
 	// with --experimental-enable-lease-checkpoint-persist. From 3.6 on all
 	// members do that, and so does the replay.
-	PersistCheckpoints bool
+	PersistCheckpoints bool `json:"persist_checkpoints,omitempty"`
 
 	// SourceVersion is that of the member which the log is from, such as "3.5.21".
 	// Versions before 3.5.33, 3.6.14 and 3.7.1 permitted or refused some requests
 	// otherwise while authentication was on or no space was left. Empty is the newest.
-	SourceVersion string
+	SourceVersion string `json:"source_version,omitempty"`
+}
+
+// Options say how to open a database.
+type Options struct {
+	SourceSettings
 
 	// Logger gets etcd's own warnings and errors; nil drops them. Requests that
 	// failed on the member fail here too, and are no reason for a line.
 	Logger *slog.Logger
-
-	// etcdBackend applies onto etcd's own backend, which is slower and cannot be
-	// rolled back: tests compare ours with it.
-	etcdBackend bool
 
 	// spoolBuffer is Bulk's; 0 is the constant: tests have few rows.
 	spoolBuffer int
@@ -126,6 +127,8 @@ const (
 	compactionPause = time.Nanosecond
 	// maxLearners is only looked at when a member is added, which was allowed.
 	maxLearners = math.MaxInt32
+	// lockTimeout is how long to wait for another process to close the file.
+	lockTimeout = time.Second
 	// bcryptCost is etcd's default. A log has the hashes of passwords, made already.
 	bcryptCost = 10
 )
@@ -150,7 +153,7 @@ func Open(ctx context.Context, path string, o Options) (*Engine, error) {
 	if o.MinLeaseTTL == 0 {
 		o.MinLeaseTTL = DefaultMinLeaseTTL
 	}
-	r := &Engine{broken: make(chan struct{})}
+	r := &Engine{path: path, broken: make(chan struct{})}
 	if r.rules, err = rulesOf(o.SourceVersion); err != nil {
 		return nil, err
 	}
@@ -163,7 +166,10 @@ func Open(ctx context.Context, path string, o Options) (*Engine, error) {
 // Has reports whether a key from key on, and before end, has a value; of a nil end, key
 // itself.
 func (r *Engine) Has(ctx context.Context, key, end []byte) (has bool, err error) {
-	defer rescue(&err)
+	if r.closed {
+		return false, ErrClosed
+	}
+	defer r.rescue(&err)
 	found, err := r.kv.Range(ctx, key, end, mvcc.RangeOptions{Limit: 1})
 	if err != nil {
 		return false, err
@@ -174,14 +180,12 @@ func (r *Engine) Has(ctx context.Context, key, end []byte) (has bool, err error)
 // open puts etcd's parts together in the order in which they depend on each
 // other: what a member does when it starts.
 func (r *Engine) open(path string, o Options) (err error) {
-	defer rescue(&err)
-	lg := newLogger(o.Logger, r.gaveUp)
+	defer r.rescue(&err)
+	lg := newLogger(o.Logger, r)
 	r.logger = lg
 	r.index = cindex.NewConsistentIndex(nil)
 	r.hooks = serverstorage.NewBackendHooks(lg, r.index)
-	if err := r.openBackend(path, o.etcdBackend); err != nil {
-		return err
-	}
+	r.backend = openBackend(path, lg, r.hooks)
 	r.index.SetBackend(r.backend)
 	schema.CreateMetaBucket(r.backend.BatchTx())
 	r.applied, r.term = schema.ReadConsistentIndex(r.backend.ReadTx())
@@ -226,19 +230,13 @@ func (r *Engine) open(path string, o Options) (err error) {
 	return r.commit()
 }
 
-func (r *Engine) openBackend(path string, etcds bool) error {
-	if etcds {
-		c := backend.DefaultBackendConfig(r.logger)
-		c.Path, c.Hooks, c.UnsafeNoFsync, c.Timeout = path, r.hooks, true, lockTimeout
-		r.backend = backend.New(c)
-		return nil
-	}
-	d, err := openDirect(path, r.hooks)
-	if err != nil {
-		return err
-	}
-	r.direct, r.backend = d, d
-	return nil
+// openBackend opens etcd's own backend; it panics where it cannot. Nothing is synced, and
+// nothing is committed by time: a commit that fails ends the goroutine that it is in, and
+// would end the process in one of etcd's.
+func openBackend(path string, lg *zap.Logger, hooks backend.Hooks) backend.Backend {
+	c := backend.DefaultBackendConfig(lg)
+	c.Path, c.Hooks, c.UnsafeNoFsync, c.Timeout, c.BatchInterval = path, hooks, true, lockTimeout, math.MaxInt64
+	return backend.New(c)
 }
 
 // finishCompaction waits for the compaction that mvcc goes on with when it finds

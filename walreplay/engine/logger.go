@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,8 +10,6 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-
-	"github.com/requorum/requorum/store"
 )
 
 // applyFailed is what etcd says of a request that it refused, such as a user
@@ -31,17 +30,17 @@ func isHistory(message string) bool {
 
 // newLogger is what etcd's parts log to: warnings and errors go to logger, and
 // where etcd would end the process it panics with an error instead. A goroutine
-// of etcd's own is ended, and background hears why.
-func newLogger(logger *slog.Logger, background func(error)) *zap.Logger {
+// of etcd's own is ended, and the engine hears why.
+func newLogger(logger *slog.Logger, r *Engine) *zap.Logger {
 	core := zapcore.NewNopCore()
 	if logger != nil {
-		core = &refusals{store.ZapCore(logger.Handler(), zapcore.DebugLevel)}
+		core = &refusals{logger.Handler()}
 	}
-	return zap.New(core, zap.WithPanicHook(&giveUp{background}), zap.WithFatalHook(&giveUp{background}))
+	return zap.New(core, zap.WithPanicHook(&giveUp{r}), zap.WithFatalHook(&giveUp{r}))
 }
 
 // giveUp turns etcd's last words into an error.
-type giveUp struct{ background func(error) }
+type giveUp struct{ engine *Engine }
 
 // jobFailed is what etcd's scheduler says, in a goroutine of its own, of a
 // compaction that panicked.
@@ -50,8 +49,8 @@ const jobFailed = "execute job failed"
 // OnWrite is called instead of ending the process.
 func (g *giveUp) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := lastWords(entry.Message, fields)
-	if entry.Message == jobFailed {
-		g.background(err)
+	if entry.Message == jobFailed || g.engine.closing.Load() {
+		g.engine.gaveUp(err)
 		runtime.Goexit()
 	}
 	panic(err)
@@ -79,21 +78,59 @@ func lastWords(message string, fields []zapcore.Field) error {
 	return fmt.Errorf("etcd's applier gave up: %s", b.String())
 }
 
-// refusals passes warnings and errors on, but for what is normal in a replay.
-type refusals struct{ zapcore.Core }
+// refusals writes warnings and errors of etcd's parts, which log to zap, to a slog
+// handler. Warnings that are normal in a replay become details.
+type refusals struct{ handler slog.Handler }
 
 // Enabled keeps etcd's lesser lines out.
 func (h *refusals) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
 
 // With keeps fields for each line to come.
-func (h *refusals) With(fields []zapcore.Field) zapcore.Core { return &refusals{h.Core.With(fields)} }
+func (h *refusals) With(fields []zapcore.Field) zapcore.Core {
+	return &refusals{h.handler.WithAttrs(attrs(fields))}
+}
 
-// Check makes refused requests a detail.
+// Check makes refused requests a detail, and applies the handler's own level.
 func (h *refusals) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if isHistory(entry.Message) {
 		entry.Level = zapcore.DebugLevel
 	}
-	return h.Core.Check(entry, checked)
+	if h.handler.Enabled(context.Background(), slogLevel(entry.Level)) {
+		return checked.AddCore(entry, h)
+	}
+	return checked
+}
+
+// Write passes one line on.
+func (h *refusals) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	record := slog.NewRecord(entry.Time, slogLevel(entry.Level), entry.Message, 0)
+	record.AddAttrs(attrs(fields)...)
+	return h.handler.Handle(context.Background(), record)
+}
+
+// Sync does nothing: slog does not buffer.
+func (h *refusals) Sync() error { return nil }
+
+func attrs(fields []zapcore.Field) (list []slog.Attr) {
+	for _, f := range fields {
+		encoder := zapcore.NewMapObjectEncoder()
+		f.AddTo(encoder)
+		for key, value := range encoder.Fields {
+			list = append(list, slog.Any(key, value))
+		}
+	}
+	return list
+}
+
+func slogLevel(level zapcore.Level) slog.Level {
+	switch level {
+	case zapcore.DebugLevel:
+		return slog.LevelDebug
+	case zapcore.WarnLevel:
+		return slog.LevelWarn
+	default:
+		return slog.LevelError
+	}
 }
 
 // ErrNewer says that an entry was written by an etcd that is newer than what

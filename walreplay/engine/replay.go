@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
+	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/auth"
@@ -19,19 +21,17 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 	"go.uber.org/zap"
 
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
-
-// errEtcdStuck is why etcd's own backend is for tests only.
-var errEtcdStuck = errors.New("etcd's own backend cannot be closed after its applier gave up: the file stays open until the process ends")
 
 // Engine applies committed entries of the raft log to a database, as the member
 // that the log is from did: it has those parts of a member that apply entries. It
 // is for one goroutine.
 type Engine struct {
 	logger  *zap.Logger
+	path    string
 	backend backend.Backend
-	direct  *direct // the same, or nil with etcd's own
 	hooks   *serverstorage.BackendHooks
 	index   cindex.ConsistentIndexer
 	cluster *membership.RaftCluster
@@ -43,118 +43,68 @@ type Engine struct {
 	applier apply.UberApplier
 	rules   rules
 
-	position           // after the entry applied last
-	committed position // in the file
-	failed    error    // why nothing more can be applied
-	stuck     bool     // etcd's parts may hold locks that nobody frees
-	closed    bool
+	applied, term       uint64 // of the entry applied last
+	revision, compacted int64  // after it
+	failed              error  // why nothing more can be applied
+	stuck               bool   // etcd's parts gave up, maybe with locks held that nobody frees
+	closed              bool
 
+	closing    atomic.Bool // a backend is being closed, in a goroutine of etcd's
 	brokenOnce sync.Once
 	broken     chan struct{} // closed when a goroutine of etcd's gave up
 	lastWords  error         // and why; to be read once broken is closed
 }
 
-// position is what an engine reports of itself.
-type position struct {
-	applied, term       uint64
-	revision, compacted int64
-}
-
 // Applied is the index and the term of the entry that was applied last.
 func (r *Engine) Applied() (index, term uint64) { return r.applied, r.term }
 
-// Revision is the newest one; what the file holds after Rollback.
+// Revision is the newest one.
 func (r *Engine) Revision() int64 { return r.revision }
 
 // CompactedRevision is that of the last compaction; 0: there was none.
 func (r *Engine) CompactedRevision() int64 { return r.compacted }
 
-// Commit puts what was applied so far into the file. The engine commits by itself
-// too, to bound its memory, always between two entries.
-func (r *Engine) Commit() error {
-	if r.failed != nil {
-		return r.failed
-	}
-	return r.orFail(r.commit())
-}
-
-func (r *Engine) orFail(err error) error {
-	if err != nil {
-		r.stuck = true
-		return r.fail(err)
-	}
-	return nil
-}
-
+// commit puts what was applied into the file.
 func (r *Engine) commit() (err error) {
-	defer rescue(&err)
-	if r.direct == nil {
-		r.backend.ForceCommit()
-	} else if err := r.direct.commit(); err != nil {
-		return err
-	}
-	r.committed = r.position
+	defer r.rescue(&err)
+	r.backend.ForceCommit()
 	return nil
 }
 
-// Rollback takes back what was applied since the last commit, whether asked for
-// or not: right after Commit and one Apply, exactly that entry. Applied and the
-// revisions then say what the file holds. The engine can only be closed afterwards.
-func (r *Engine) Rollback() error {
-	if r.direct == nil {
-		return errors.New("etcd's own backend cannot be rolled back")
-	}
-	if r.closed {
-		return ErrClosed
-	}
-	r.position = r.committed
-	if r.failed == nil {
-		r.failed = ErrClosed
-	}
-	return r.direct.rollback()
+// PastError says that an Engine has applied an entry that goes past the revision which a
+// run was to end with. Its file cannot be taken back to before that.
+type PastError struct{ Index uint64 }
+
+func (e *PastError) Error() string {
+	return fmt.Sprintf("entry %d goes past the revision to end with: begin again, and end before it", e.Index)
 }
 
-// fail ends the replay: what etcd's parts hold in memory is no longer what the
-// file holds.
-func (r *Engine) fail(err error) error {
-	r.failed = err
-	r.position = r.committed
-	return err
-}
+// Rollback is a *PastError: etcd's backend takes nothing back.
+func (r *Engine) Rollback() error { return &PastError{r.applied} }
 
-// Close keeps what was applied (after Rollback or a failed Apply: what the last
-// commit left) and closes the file.
+// Close keeps what was applied, and closes the file. After a failed Apply nobody knows what
+// the file holds.
 func (r *Engine) Close() error {
 	if r.closed {
 		return ErrClosed
 	}
 	var err error
 	if r.failed == nil {
-		err = r.Commit()
+		err = r.commit()
 	}
 	return errors.Join(err, r.abandon())
 }
 
-// abandon ends all goroutines and closes the file without another commit. Parts
-// may be missing.
+// abandon ends all goroutines and closes the file. Parts may be missing. The file of an
+// engine that is stuck stays open until the process ends, but does not keep its space.
 func (r *Engine) abandon() (err error) {
-	defer rescue(&err)
+	defer r.rescue(&err)
 	r.closed = true
-	intact := !r.stuck && r.applier != nil
 	if r.failed == nil {
 		r.failed = ErrClosed
 	}
-	if r.direct != nil {
-		err = r.direct.close()
-	}
 	if r.kv != nil {
-		if intact && r.direct != nil {
-			// etcd's metrics hold on to the store for as long as the process lives:
-			// let it load the closed, empty database, so that its index is freed.
-			r.lessor.Recover(r.backend, nil)
-			err = errors.Join(err, r.kv.Restore(r.backend))
-		}
-		err = errors.Join(err, r.kv.Close())
+		err = r.kv.Close()
 	}
 	if r.lessor != nil {
 		r.lessor.Stop()
@@ -163,13 +113,74 @@ func (r *Engine) abandon() (err error) {
 		err = errors.Join(err, r.auth.Close())
 	}
 	switch {
-	case r.direct != nil || r.backend == nil:
+	case r.backend == nil:
+		return err
 	case r.stuck:
-		err = errors.Join(err, errEtcdStuck)
-	default:
-		err = errors.Join(err, r.backend.Close())
+		return errors.Join(err, truncate(r.path))
+	}
+	err = errors.Join(err, r.closeBackend(r.backend), extend(r.path))
+	if r.kv != nil {
+		err = errors.Join(err, r.freeIndex())
 	}
 	return err
+}
+
+// closeBackend closes a backend of etcd's, which commits once more, in a goroutine of its own.
+func (r *Engine) closeBackend(b backend.Backend) error {
+	r.closing.Store(true)
+	defer r.closing.Store(false)
+	err := b.Close()
+	select {
+	case <-r.broken:
+		err = errors.Join(err, r.lastWords)
+	default:
+	}
+	return err
+}
+
+func truncate(path string) error {
+	f, err := safedir.OpenWritable(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(0), f.Close())
+}
+
+// extend makes the file as long as its pages: bolt does not write free pages, and with
+// NoGrowSync leaves those at the end out. Who copies the database would miss them.
+func extend(path string) (err error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	var size int64
+	err = db.View(func(tx *bolt.Tx) error {
+		size = tx.Size()
+		return nil
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	f, err := safedir.OpenWritable(path)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() < size {
+		err = f.Truncate(size)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// freeIndex frees the index of the keys: etcd's metrics hold on to the newest store for as
+// long as the process lives, so an empty one takes its place; and its logger, to the engine.
+func (r *Engine) freeIndex() (err error) {
+	r.kv, r.lessor, r.applier = nil, nil, nil
+	path := r.path + ".empty"
+	defer func() { err = errors.Join(err, safedir.Remove(path)) }()
+	b := openBackend(path, r.logger, nil)
+	err = mvcc.NewStore(r.logger, b, &lease.FakeLessor{}, mvcc.StoreConfig{}).Close()
+	return errors.Join(err, r.closeBackend(b))
 }
 
 // gaveUp is called from a goroutine of etcd's that ends.
@@ -189,24 +200,28 @@ func (r *Engine) wait(done <-chan struct{}) error {
 	case <-done:
 		return nil
 	case <-r.broken:
+		r.stuck = true
 		return r.lastWords
 	}
 }
 
-// rescue turns a panic into an error.
-func rescue(err *error) {
-	switch p := recover().(type) {
-	case nil:
-	case error:
-		*err = p
-	default:
+// rescue turns a panic of etcd's into an error.
+func (r *Engine) rescue(err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	r.stuck = true
+	if e, ok := p.(error); ok {
+		*err = e
+	} else {
 		*err = fmt.Errorf("etcd's applier gave up: %v", p)
 	}
 }
 
 // Apply applies the entry after the one applied last; any other is an
-// *OrderError, and changes nothing. What cannot be applied is an *EntryError: the
-// file then stays as the last commit left it, and the engine can only be closed.
+// *OrderError, and changes nothing. What cannot be applied is an *EntryError, after which
+// the engine can only be closed.
 func (r *Engine) Apply(e raftlog.Entry) error {
 	return r.apply(decode(e))
 }
@@ -218,43 +233,22 @@ func (r *Engine) apply(d *decoded) error {
 	if d.entry.Index != r.applied+1 {
 		return &OrderError{Applied: r.applied, Index: d.entry.Index}
 	}
-	// Not after the entry: it must be one that Rollback can take back.
-	if r.direct != nil && r.direct.pending > pendingLimit(d) {
-		if err := r.orFail(r.commit()); err != nil {
-			return err
-		}
-	}
 	err := d.err
 	if err == nil {
 		err = r.execute(d)
-		r.stuck = err != nil
 	}
 	if err != nil {
-		return r.fail(&EntryError{Index: d.entry.Index, Kind: d.kind, Err: err})
+		r.failed = &EntryError{Index: d.entry.Index, Kind: d.kind, Err: err}
+		return r.failed
 	}
 	r.applied, r.term = d.entry.Index, d.entry.Term
 	return nil
 }
 
-// pendingLimit is how much may be pending before an entry. A compaction deletes
-// rows one by one, and rows that were never committed are all in one page, out
-// of which each deletion moves all that are behind it.
-func pendingLimit(d *decoded) int {
-	if d.request != nil && d.request.Compaction != nil {
-		return maxPendingCompaction
-	}
-	return maxPending
-}
-
 // execute does what the entry asks for. That the request was refused, as it was
 // on the member, is no error.
 func (r *Engine) execute(d *decoded) (err error) {
-	defer func() {
-		if r.direct != nil && r.direct.err != nil {
-			err = errors.Join(r.direct.err, err)
-		}
-	}()
-	defer rescue(&err)
+	defer r.rescue(&err)
 	r.index.SetConsistentApplyingIndex(d.entry.Index, d.entry.Term)
 	switch {
 	case d.change != nil:
@@ -272,15 +266,7 @@ func (r *Engine) execute(d *decoded) (err error) {
 // follow learns the revision that the entry led to.
 func (r *Engine) follow(d *decoded) error {
 	before := r.revision
-	switch {
-	case r.direct == nil:
-		r.lookAtRevisions()
-	case r.direct.moves > 1:
-		return fmt.Errorf("it wrote %d revisions, up to %d: more than one", r.direct.moves, r.direct.newest)
-	case r.direct.moves == 1:
-		r.revision = r.direct.newest
-		r.direct.moves = 0
-	}
+	r.lookAtRevisions()
 	if moved := r.revision - before; moved != 0 && (moved != 1 || !d.moves()) {
 		return fmt.Errorf("it led from revision %d to %d", before, r.revision)
 	}
@@ -292,9 +278,6 @@ func (r *Engine) lookAtRevisions() {
 	tx := r.kv.Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
 	defer tx.End()
 	r.revision, r.compacted = tx.Rev(), max(0, tx.FirstRev())
-	if r.direct != nil {
-		r.direct.newest, r.direct.moves = r.revision, 0
-	}
 }
 
 // advanceIndex is called by etcd's backend when an entry begins to write, which

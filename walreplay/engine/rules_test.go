@@ -76,9 +76,9 @@ func TestRulesOfVersions(t *testing.T) {
 				}
 				test.r.Header = &pb.RequestHeader{ID: 1, Username: test.user, AuthRevision: test.revision}
 				entries := logOf(t, 1, append(what, test.r)...)
-				engines := []Replayer{open(t, empty(t), Options{SourceVersion: version})}
+				engines := []Replayer{open(t, empty(t), Options{SourceSettings: SourceSettings{SourceVersion: version}})}
 				if version != never {
-					b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{SourceVersion: version})
+					b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{SourceSettings: SourceSettings{SourceVersion: version}})
 					require.NoError(t, err)
 					defer b.Close()
 					engines = append(engines, b)
@@ -108,7 +108,7 @@ func TestRulesOfVersions(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"new", "4.0.0", "3.4.44"} {
-		_, err := Open(t.Context(), empty(t), Options{SourceVersion: bad})
+		_, err := Open(t.Context(), empty(t), Options{SourceSettings: SourceSettings{SourceVersion: bad}})
 		require.Error(t, err, "source version %q was taken", bad)
 	}
 }

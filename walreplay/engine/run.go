@@ -59,9 +59,8 @@ type Replayer interface {
 	Revision() int64
 	// Has reports whether there is a key with a value, in a range.
 	Has(ctx context.Context, key, end []byte) (bool, error)
-	// Commit makes sure that Rollback takes back no more than the entry that comes.
-	Commit() error
-	// Rollback takes back what was applied since; the replay ends with it.
+	// Rollback takes back the entry that was applied last, and ends the replay; of an
+	// Engine it is a *PastError.
 	Rollback() error
 	// Close keeps what was applied, and frees all else.
 	Close() error
@@ -75,11 +74,11 @@ type Replayer interface {
 // decoded ahead in other goroutines; a bounded number of them is in memory.
 //
 // What it applied may not be committed when it returns; Close does that. When
-// MaxRevision ended it, the engine was rolled back to there, and can only be
-// closed. A database that is past Last or MaxRevision already is an error.
+// MaxRevision ended it, a Bulk was rolled back to there, and can only be closed; an
+// Engine cannot be, which is a *PastError. A database that is past Last or MaxRevision
+// already is an error.
 //
-// When an entry cannot be had or applied, Stopped is where the file is, or would
-// be after Close.
+// When an entry cannot be had or applied, Stopped is after the last one that was.
 func Run(ctx context.Context, eng Replayer, entries iter.Seq2[raftlog.Entry, error], o RunOptions) (Stopped, error) {
 	run := &run{engine: eng, o: o}
 	applied, _ := eng.Applied()
@@ -100,7 +99,6 @@ func Run(ctx context.Context, eng Replayer, entries iter.Seq2[raftlog.Entry, err
 type run struct {
 	engine  Replayer
 	o       RunOptions
-	dirty   bool // something was applied since the last commit
 	counted int
 }
 
@@ -124,20 +122,11 @@ func (r *run) all(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) 
 // next applies one entry. done says that the run ends with it or before it.
 func (r *run) next(d *decoded) (done bool, err error) {
 	before := r.engine.Revision()
-	// The entry may be the one that goes too far, which is only known once it
-	// was applied: so it has to be one that can be taken back.
-	risky := r.o.MaxRevision != 0 && before == r.o.MaxRevision && d.moves()
-	if risky && r.dirty {
-		if err := r.engine.Commit(); err != nil {
-			return false, err
-		}
-		r.dirty = false
-	}
 	if err := r.engine.apply(d); err != nil {
 		return false, err
 	}
 	if after := r.engine.Revision(); after != before {
-		if risky {
+		if r.o.MaxRevision != 0 && after > r.o.MaxRevision {
 			return true, r.engine.Rollback()
 		}
 		if r.o.Watch != nil {
@@ -146,7 +135,6 @@ func (r *run) next(d *decoded) (done bool, err error) {
 			}
 		}
 	}
-	r.dirty = true
 	if r.counted++; r.o.Progress != nil && r.counted%progressEvery == 0 {
 		r.o.Progress(d.entry.Index)
 	}
@@ -324,16 +312,14 @@ func (c Change) Before(key []byte, withValue bool) (*mvccpb.KeyValue, error) {
 // written, so keys count that went with their lease or in a range, and requests
 // that were refused do not.
 func (r *Engine) watch(index uint64, see func(Change) error) (err error) {
-	defer rescue(&err)
+	defer r.rescue(&err)
 	from := mvcc.RevToBytes(mvcc.Revision{Main: r.revision}, mvcc.NewRevBytes())
 	to := mvcc.RevToBytes(mvcc.Revision{Main: r.revision + 1}, mvcc.NewRevBytes())
 	tx := r.backend.ReadTx()
 	tx.RLock()
 	names, rows := tx.UnsafeRange(schema.Key, from, to, 0)
-	if r.direct == nil { // etcd's own commits at any time
-		for i := range rows {
-			names[i], rows[i] = bytes.Clone(names[i]), bytes.Clone(rows[i])
-		}
+	for i := range rows { // valid until the next commit
+		names[i], rows[i] = bytes.Clone(names[i]), bytes.Clone(rows[i])
 	}
 	tx.RUnlock()
 	for i, row := range rows {

@@ -34,8 +34,9 @@ func history(t *testing.T, entries []raftlog.Entry) []int64 {
 	return revisions
 }
 
-// Promise 5: a run to a revision ends at the last index of that revision,
-// wherever that lies, and the file holds exactly that.
+// Promise 5: a run to a revision ends at the last index of that revision, wherever that
+// lies, and the file holds exactly that; an Engine reports the entry behind it, and gets
+// there when it begins again.
 func TestPromise5RunToRevision(t *testing.T) {
 	entries := generate(t, 7, 400)
 	revisions := history(t, entries)
@@ -45,14 +46,22 @@ func TestPromise5RunToRevision(t *testing.T) {
 		for want > 0 && revisions[want] > target {
 			want--
 		}
-		path := empty(t)
-		e := open(t, path, Options{})
-		stopped, err := Run(t.Context(), e, seq(entries), RunOptions{MaxRevision: target})
+		e := open(t, empty(t), Options{})
+		_, err := Run(t.Context(), e, seq(entries), RunOptions{MaxRevision: target})
+		var past *PastError
+		if want < len(entries) && (!errors.As(err, &past) || past.Index != uint64(want+1)) || want == len(entries) && err != nil {
+			t.Errorf("to revision %d: %v, want entry %d to be past it", target, err, want+1)
+		}
+		require.NoError(t, e.Close())
+		path := filepath.Join(t.TempDir(), "bulk")
+		b, err := OpenBulk(t.Context(), empty(t), path, Options{})
+		require.NoError(t, err)
+		stopped, err := Run(t.Context(), b, seq(entries), RunOptions{MaxRevision: target})
 		require.NoError(t, err)
 		if stopped.Index != uint64(want) || stopped.Revision != target {
 			t.Errorf("to revision %d: %+v, want index %d", target, stopped, want)
 		}
-		require.NoError(t, e.Close())
+		require.NoError(t, b.Close())
 		if target%5 == 0 {
 			expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:want]))
 		}
@@ -129,26 +138,24 @@ func TestWatch(t *testing.T) {
 		require.NoError(t, err)
 		want = append(want, row{r.Main, int(r.Sub), string(key), len(k) > 17})
 	}
-	for _, backend := range []bool{false, true} {
-		var got []row
-		_, err := Run(t.Context(), open(t, empty(t), Options{etcdBackend: backend}), seq(entries), RunOptions{Watch: func(c Change) error {
-			r := row{revision: c.Revision, key: string(c.Key), deleted: c.Deleted}
-			if n := len(got); n > 0 && got[n-1].revision == c.Revision {
-				r.sub = got[n-1].sub + 1
-			}
-			if got = append(got, r); revisions[c.Index] != c.Revision {
-				t.Errorf("revision %d is reported to be of entry %d, which leads to %d", c.Revision, c.Index, revisions[c.Index])
-			}
-			return nil
-		}})
-		require.NoError(t, err)
-		if len(want) < 500 || len(got) != len(want) {
-			t.Fatalf("etcd's %t: saw %d rows, the database has %d", backend, len(got), len(want))
+	var got []row
+	_, err := Run(t.Context(), open(t, empty(t), Options{}), seq(entries), RunOptions{Watch: func(c Change) error {
+		r := row{revision: c.Revision, key: string(c.Key), deleted: c.Deleted}
+		if n := len(got); n > 0 && got[n-1].revision == c.Revision {
+			r.sub = got[n-1].sub + 1
 		}
-		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("etcd's %t: row %d: saw %+v, want %+v", backend, i, got[i], want[i])
-			}
+		if got = append(got, r); revisions[c.Index] != c.Revision {
+			t.Errorf("revision %d is reported to be of entry %d, which leads to %d", c.Revision, c.Index, revisions[c.Index])
+		}
+		return nil
+	}})
+	require.NoError(t, err)
+	if len(want) < 500 || len(got) != len(want) {
+		t.Fatalf("saw %d rows, the database has %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("row %d: saw %+v, want %+v", i, got[i], want[i])
 		}
 	}
 }
@@ -253,60 +260,10 @@ func TestRunEndsEarly(t *testing.T) {
 		bad[650].Data = []byte{0xff}
 		stopped, err := Run(t.Context(), e, seq(bad), RunOptions{})
 		var entry *EntryError
-		if !errors.As(err, &entry) || entry.Index != 651 || stopped.Index != 0 {
+		if !errors.As(err, &entry) || entry.Index != 651 || stopped.Index != 650 {
 			t.Errorf("%+v, %v", stopped, err)
 		}
 	})
-}
-
-func TestRollback(t *testing.T) {
-	entries := generate(t, 11, 600)
-	path := empty(t)
-	e := open(t, path, Options{})
-	applyAll(t, e, entries[:300])
-	require.NoError(t, e.Commit())
-	index, revision, compacted := uint64(300), e.Revision(), e.CompactedRevision()
-	applyAll(t, e, entries[300:])
-	require.NoError(t, e.Rollback())
-	if i, _ := e.Applied(); i != index || e.Revision() != revision || e.CompactedRevision() != compacted {
-		t.Errorf("rolled back to index %d and revisions %d, %d; want %d, %d, %d", i, e.Revision(), e.CompactedRevision(), index, revision, compacted)
-	}
-	require.ErrorIs(t, e.Apply(entries[300]), ErrClosed, "applying after that")
-	require.NoError(t, e.Close())
-	require.ErrorIs(t, e.Close(), ErrClosed, "closing again")
-	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:300]))
-
-	e = open(t, empty(t), Options{etcdBackend: true})
-	require.Error(t, e.Rollback(), "etcd's own backend was rolled back")
-}
-
-// One entry that fills more than a transaction may can still be taken back.
-func TestRollbackOfABigEntry(t *testing.T) {
-	var what []any
-	for range 1000 {
-		what = append(what, putOf(string(rune('a'+len(what)%26))+string(bytes.Repeat([]byte{'k'}, len(what))), string(make([]byte, 40_000))))
-	}
-	entries := logOf(t, 1, what...)
-	path := empty(t)
-	e := open(t, path, Options{})
-	applyAll(t, e, entries)
-	if committed := e.committed.applied; committed == 0 || committed == 1000 {
-		t.Fatalf("the engine committed up to %d by itself: the test is too small or too big", committed)
-	}
-	require.NoError(t, e.Commit())
-	e.direct.pending = 0
-	all := logOf(t, 1001, &pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}})
-	applyAll(t, e, all)
-	e.direct.pending = maxPending + 1 // as if it had been bigger
-	require.NoError(t, e.Rollback())
-	if index, _ := e.Applied(); index != 1000 {
-		t.Errorf("rolled back to index %d", index)
-	}
-	require.NoError(t, e.Close())
-	info, err := os.Stat(path)
-	if err != nil || info.Size()%4096 != 0 {
-		t.Errorf("the file has %v bytes (%v)", info.Size(), err)
-	}
 }
 
 func TestOpenErrors(t *testing.T) {
@@ -316,13 +273,47 @@ func TestOpenErrors(t *testing.T) {
 	busy := empty(t)
 	open(t, busy, Options{})
 	for name, path := range map[string]string{"nothing": filepath.Join(dir, "nothing"), "a folder": dir, "garbage": garbage, "open elsewhere": busy} {
-		for _, backend := range []bool{false, true} {
-			if e, err := Open(t.Context(), path, Options{etcdBackend: backend}); err == nil {
-				t.Errorf("%s was opened", name)
-				e.Close()
-			}
+		if e, err := Open(t.Context(), path, Options{}); err == nil {
+			t.Errorf("%s was opened", name)
+			e.Close()
 		}
 	}
 	_, err := os.Stat(filepath.Join(dir, "nothing"))
 	require.Error(t, err, "a missing database was made")
+}
+
+// However far the disk lets it come, an Engine makes the whole database or fails, with the
+// entry or when it is closed: etcd would end the process.
+func TestEngine_FullDisk_Fails(t *testing.T) {
+	remove := &pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}}
+	var what []any
+	for i := range 300 {
+		what = append(what, putOf(fmt.Sprintf("key/%04d", i), strings.Repeat("x", 1000)))
+		if i%50 == 49 { // etcd commits at once
+			what = append(what, remove, &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: int64(i), Physical: true}})
+		}
+	}
+	entries := logOf(t, 1, what...)
+	want := replayed(t, empty(t), Options{}, entries)
+	dir := storetest.SmallDisk(t, "64k")
+	path := filepath.Join(dir, "db")
+	failed := 0
+	for size := 64; ; size += 16 {
+		storetest.GrowDisk(t, dir, fmt.Sprintf("%dk", size))
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		e, err := Open(t.Context(), path, Options{})
+		if err == nil {
+			_, err = Run(t.Context(), e, seq(entries), RunOptions{})
+			err = errors.Join(err, e.Close())
+		}
+		if err == nil {
+			break
+		}
+		failed++
+		require.NoError(t, os.Remove(path))
+	}
+	expectEqual(t, storetest.ReadContents(t, path), want)
+	if failed < 10 {
+		t.Errorf("the disk was full %d times only", failed)
+	}
 }

@@ -3,7 +3,11 @@
 package logtest
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,9 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -69,6 +77,53 @@ func Database(t testing.TB, log []raftlog.Entry) (*snapshot.File, snapshot.Facts
 	return image, facts
 }
 
+// Stored says how Full stores a full snapshot. The zero value of ID and Started is one of
+// now.
+type Stored struct {
+	Timeline repository.TimelineID
+	ID       string
+	Started  time.Time
+	Version  string // etcd's; 3.6.0 if empty
+	Codec    codec.Options
+}
+
+// Full stores a database as a full snapshot, as if a member had sent it, and returns its
+// manifest.
+func Full(t testing.TB, repo *repository.Repository, image *snapshot.File, s Stored) *snapshot.Manifest {
+	t.Helper()
+	if s.Started.IsZero() {
+		s.Started = time.Now()
+	}
+	s.Started, s.ID = s.Started.UTC(), cmp.Or(s.ID, repository.NewBackupID(s.Started))
+	facts, err := image.Facts(t.Context())
+	require.NoError(t, err)
+	database, err := image.Open(t.Context())
+	require.NoError(t, err)
+	defer database.Close()
+	name := repository.SnapshotName(s.Timeline, s.ID, 1, len(s.Codec.Recipients) > 0)
+	object, err := repo.Sink().Create(t.Context(), name, sinks.CreateOptions{})
+	require.NoError(t, err)
+	stored, err := codec.NewWriter(t.Context(), object, s.Codec)
+	require.NoError(t, err)
+	sum := sha256.New()
+	_, err = io.Copy(io.MultiWriter(stored, sum), database)
+	require.NoError(t, err)
+	_, err = stored.Write(sum.Sum(nil)) // as etcd ends a stream
+	require.NoError(t, err)
+	require.NoError(t, stored.Close())
+	_, err = object.Commit(t.Context())
+	require.NoError(t, err)
+	m := &snapshot.Manifest{
+		Format: 1, Kind: snapshot.KindFull, ID: s.ID, Timeline: s.Timeline, Tool: "test", Started: s.Started, Finished: s.Started,
+		Object:         snapshot.StoredObject{Name: name, Encoding: stored.Description()},
+		DatabaseSHA256: hex.EncodeToString(sum.Sum(nil)), Facts: facts, Source: snapshot.Source{Version: cmp.Or(s.Version, "3.6.0")},
+	}
+	require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(s.Timeline, s.ID), m))
+	m, err = snapshot.ReadManifest(t.Context(), repo, s.Timeline, s.ID)
+	require.NoError(t, err)
+	return m
+}
+
 // Archive stores a batch as one segment of member 1, behind one that ended with a value of
 // the chain; with the zero value a chain begins.
 func Archive(t testing.TB, repo *repository.Repository, id repository.TimelineID, before raftlog.Sum, b segment.Batch, cut time.Time, o codec.Options) segment.Header {
@@ -88,4 +143,16 @@ func ArchiveAll(t testing.TB, repo *repository.Repository, id repository.Timelin
 		log = log[len(part):]
 		before = Archive(t, repo, id, before, segment.Batch{Entries: part}, time.Now(), o).After
 	}
+}
+
+// RecordSnapshot adds the record of a snapshot to a stopped member's log: the log then seems
+// to begin with a restore, if all entries up to the index are about members.
+func RecordSnapshot(t testing.TB, walDir string, index, term uint64) {
+	t.Helper()
+	w, err := wal.Open(zap.NewNop(), walDir, &walpb.Snapshot{})
+	require.NoError(t, err)
+	_, _, _, err = w.ReadAll()
+	require.NoError(t, err)
+	require.NoError(t, w.SaveSnapshot(&walpb.Snapshot{Index: &index, Term: &term, ConfState: &raftpb.ConfState{Voters: []uint64{1}}}))
+	require.NoError(t, w.Close())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -189,8 +190,10 @@ func (r *reading) missing(v *view, w ways) error {
 	if w.farthest >= 0 {
 		m.First = max(m.First, v.segments[w.farthest].LastIndex+1)
 	}
-	if m.Err == nil {
-		m.Err = damageWithin(r.log.Damaged(), m.First, m.Last)
+	if damaged := r.log.Damaged(); m.Err == nil {
+		if d := slices.IndexFunc(damaged, func(d Damage) bool { return d.MayHold(m.First, m.Last) }); d >= 0 {
+			m.Err = damaged[d].Err
+		}
 	}
 	return m
 }

@@ -108,7 +108,9 @@ func (h Header) Holds(index uint64) bool { return h.FirstIndex <= index && index
 // rely on its bounds.
 func (h Header) validate() error {
 	switch {
-	case h.Format != headerFormat || h.Kind != KindLog:
+	case h.Format < headerFormat || h.Format == headerFormat && h.Kind != KindLog:
+		return fmt.Errorf("kind %q, format %d, which no version writes", h.Kind, h.Format)
+	case h.Format != headerFormat:
 		return fmt.Errorf("%w: kind %q, format %d; this one reads kind %q, format %d", snapshot.ErrNewerFormat, h.Kind, h.Format, KindLog, headerFormat)
 	case h.Timeline.N < 1:
 		return errors.New("it names no timeline")
@@ -209,17 +211,4 @@ func Rename(h Header, object []byte, level int, previous uint64) (Header, []byte
 		return Header{}, nil, fmt.Errorf("rename segment %s: %w", h.Name(), err)
 	}
 	return changed, append(block, object[HeaderSize:]...), nil
-}
-
-// SignHeader is the header block of the segment called name, read in one copy of a
-// repository, with a signature for another one: see Repository.Sign. Without from it may be anybody's.
-func SignHeader(from, into *repository.Repository, name string, block []byte) ([]byte, error) {
-	h, err := parseBlock(block, from, name)
-	if err == nil && h.Name() != name {
-		err = fmt.Errorf("it says that it is %s", h.Name())
-	}
-	if err != nil {
-		return nil, &snapshot.DamagedError{Object: name, Offset: 0, Err: err}
-	}
-	return h.blockOf(into.Sign(name, bytes.TrimRight(block[blockFrameHead:HeaderSize], " ")))
 }

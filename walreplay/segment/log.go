@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -50,8 +51,16 @@ type listed struct {
 // Damage is an object of the log that cannot be used.
 type Damage struct {
 	Name string
+	// First and Last are the entries that it may hold, as far as names show: at level 0
+	// those before the next segment there. 0 if it is no segment.
+	First, Last uint64
 	// Err is a *snapshot.DamagedError, or wraps snapshot.ErrNewerFormat.
 	Err error
+}
+
+// MayHold reports whether one of the entries from first to last may be in it.
+func (d Damage) MayHold(first, last uint64) bool {
+	return d.First > 0 && d.First <= last && first <= d.Last
 }
 
 // OpenLog lists the log of timeline t and reads the headers of the segments that
@@ -225,7 +234,7 @@ func (l *Log) arranged(ctx context.Context, segments []repository.Segment) (*vie
 			found.err = l.plain(found.header)
 		}
 		if found.err != nil {
-			v.damaged = append(v.damaged, Damage{name, found.err})
+			v.damaged = append(v.damaged, Damage{Name: name, Err: found.err})
 			continue
 		}
 		v.segments = append(v.segments, found.header)
@@ -317,7 +326,7 @@ func (l *Log) readGaps(ctx context.Context, v *view) error {
 		case errs[i] == nil:
 			v.records = append(v.records, records[i])
 		case unusable(errs[i]):
-			v.damaged = append(v.damaged, Damage{n.String(), errs[i]})
+			v.damaged = append(v.damaged, Damage{Name: n.String(), Err: errs[i]})
 		}
 	}
 	return nil
@@ -351,9 +360,9 @@ func (l *Log) spoiled(name repository.SegmentName) bool {
 
 // Know takes the header of a segment that the caller has stored, or read in the
 // repository: the next listing does not read it. It does not wait for one that
-// is under way.
+// is under way. A nil Log takes nothing.
 func (l *Log) Know(h Header) {
-	if h.Timeline != l.timeline {
+	if l == nil || h.Timeline != l.timeline {
 		return
 	}
 	l.mu.Lock()
@@ -392,9 +401,37 @@ func (l *Log) Damaged() []Damage {
 	all := slices.Clone(l.view.damaged)
 	for name, err := range l.bodies {
 		if !slices.ContainsFunc(all, func(d Damage) bool { return d.Name == name.String() }) {
-			all = append(all, Damage{name.String(), err})
+			all = append(all, Damage{Name: name.String(), Err: err})
 		}
 	}
 	slices.SortFunc(all, func(a, b Damage) int { return strings.Compare(a.Name, b.Name) })
+	l.view.place(all)
 	return all
+}
+
+// place fills in which entries damaged segments may hold.
+func (v *view) place(all []Damage) {
+	var small []uint64 // where segments of level 0 begin
+	for _, h := range v.segments {
+		if h.Level == 0 {
+			small = append(small, h.FirstIndex)
+		}
+	}
+	names := make([]repository.SegmentName, len(all))
+	for i, d := range all {
+		names[i], _ = repository.ParseSegmentName(d.Name) // of another object: zero
+		if names[i].Level == 0 {
+			small = append(small, names[i].First)
+		}
+	}
+	slices.Sort(small)
+	for i, n := range names {
+		if n.Level == 0 && n.First > 0 {
+			n.Last = math.MaxUint64
+			if next, _ := slices.BinarySearch(small, n.First+1); next < len(small) {
+				n.Last = small[next] - 1
+			}
+		}
+		all[i].First, all[i].Last = n.First, n.Last
+	}
 }

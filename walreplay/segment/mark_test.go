@@ -3,7 +3,6 @@ package segment
 import (
 	"bytes"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -31,27 +30,29 @@ func second(n int) time.Time { return start.Add(time.Duration(n) * time.Second) 
 func TestAliveMarks(t *testing.T) {
 	for _, s := range []sinks.Sink{sinktest.NewMemory(), newDisk(t)} {
 		repo := newRepo(t, s)
-		stamp := &CheckpointHash{Hash: 7, HashRevision: 12, CompactedRevision: 3}
 		var want []Heartbeat
 		for i := range 70 {
 			m := markOf(uint64(15+i/2), uint64(i%2), second(i))
 			a := Heartbeat{1, testTimeline, m, nil}
-			if i == 3 {
-				a.CheckpointHash = stamp
-			}
 			m.Time = m.Time.In(time.FixedZone("", -3600))
-			require.NoError(t, WriteMark(t.Context(), repo, testTimeline, m, a.CheckpointHash))
+			require.NoError(t, WriteMark(t.Context(), repo, testTimeline, m))
 			want = append(want, a)
 		}
-		require.NoError(t, WriteMark(t.Context(), repo, testTimeline, want[0].Mark, stamp), "a second time")
+		require.NoError(t, WriteMark(t.Context(), repo, testTimeline, want[0].Mark), "a second time")
 		var got []Heartbeat
-		for a, err := range openLog(t, repo).Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
+		for a, err := range readMarks(t.Context(), repo, openLog(t, repo).Heartbeat()) {
 			require.NoError(t, err)
 			got = append(got, a)
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v", got)
 		}
+		around := 0
+		for _, err := range openLog(t, repo).MarksAround(t.Context(), 30) {
+			require.NoError(t, err)
+			around++
+		}
+		require.Equal(t, len(want), around, "no segment narrows them")
 	}
 }
 
@@ -61,7 +62,7 @@ func TestDamagedAliveMarks(t *testing.T) {
 	s := sinktest.NewMemory()
 	repo := newRepo(t, s)
 	for i := range 3 {
-		require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(15, 1, second(i)), nil))
+		require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(15, 1, second(i))))
 	}
 	name := func(i int) string {
 		return repository.MarkName{Timeline: testTimeline, Index: 15, Time: second(i), Member: 1}.String()
@@ -71,7 +72,7 @@ func TestDamagedAliveMarks(t *testing.T) {
 	data[len(data)/2] ^= 1
 	overwrite(t, s, name(2), data)
 	good, bad := 0, 0
-	for _, err := range openLog(t, repo).Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
+	for _, err := range readMarks(t.Context(), repo, openLog(t, repo).Heartbeat()) {
 		if err == nil {
 			good++
 			continue
@@ -97,7 +98,7 @@ func marksOf(t testing.TB, l *Log) []raftlog.Mark {
 		require.NoError(t, err)
 		all = append(all, marks...)
 	}
-	for a, err := range l.Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
+	for a, err := range readMarks(t.Context(), l.repo, l.Heartbeat()) {
 		require.NoError(t, err)
 		all = append(all, a.Mark)
 	}
@@ -172,7 +173,7 @@ func TestAtAgainstItsDefinition(t *testing.T) {
 			p.marks = make(p.first, p.last)
 			p.store(t, s)
 			for _, m := range make(p.first, p.last) {
-				require.NoError(t, WriteMark(t.Context(), repo, testTimeline, m, nil))
+				require.NoError(t, WriteMark(t.Context(), repo, testTimeline, m))
 			}
 		}
 		l := openLog(t, repo)

@@ -22,24 +22,19 @@ type Heartbeat struct {
 	Format   int                   `json:"format"`
 	Timeline repository.TimelineID `json:"timeline"`
 	raftlog.Mark
-	CheckpointHash *CheckpointHash `json:"stamp,omitempty"`
+	// Agent describes the writer; nil if it is not an agent, or an older version.
+	Agent *repository.Agent `json:"agent,omitempty"`
 }
 
-// CheckpointHash is a live HashKV: the cheapest proof that a replay is what the cluster
-// served. It is of the key space from CompactedRevision to HashRevision; at
-// which raft index, it does not say.
-type CheckpointHash struct {
-	Hash              uint32 `json:"hash"`
-	HashRevision      int64  `json:"hash_revision"`
-	CompactedRevision int64  `json:"compacted_revision"`
+// WriteMark stores an alive mark. One that is stored already stays as it is, and is no
+// error: its name holds all that counts.
+func WriteMark(ctx context.Context, repo *repository.Repository, t repository.TimelineID, m raftlog.Mark) error {
+	return Heartbeat{Timeline: t, Mark: m}.Write(ctx, repo)
 }
 
-// WriteMark stores an alive mark, with a checkpoint hash where there is one. One that is
-// stored already stays as it is, and is no error: its name holds all that
-// counts.
-func WriteMark(ctx context.Context, repo *repository.Repository, t repository.TimelineID, m raftlog.Mark, stamp *CheckpointHash) error {
-	m.Time = m.Time.UTC().Round(0)
-	a := Heartbeat{repository.Format, t, m, stamp}
+// Write is WriteMark with all fields.
+func (a Heartbeat) Write(ctx context.Context, repo *repository.Repository) error {
+	a.Format, a.Time = repository.Format, a.Time.UTC().Round(0)
 	return putDocument(ctx, repo, a.name().String(), a)
 }
 
@@ -218,18 +213,6 @@ func (l *Log) MarksAround(ctx context.Context, index uint64) iter.Seq2[raftlog.M
 			}
 		}
 	}
-}
-
-// Heartbeats reads the alive marks whose index is from first to last, ordered by
-// index, then time; of these the newest so many, or all for 0. A damaged one
-// comes with its *snapshot.DamagedError, and the next ones after it; any other
-// error is the last.
-func (l *Log) Heartbeats(ctx context.Context, first, last uint64, newest int) iter.Seq2[Heartbeat, error] {
-	names := slices.DeleteFunc(l.Heartbeat(), func(n repository.MarkName) bool { return n.Index < first || n.Index > last })
-	if newest > 0 {
-		names = names[max(0, len(names)-newest):]
-	}
-	return readMarks(ctx, l.repo, names)
 }
 
 // At finds the marks around a time, over all segments and alive marks. low is

@@ -15,7 +15,7 @@ package segment
 //     is neither merged nor removed.
 //  4. Gaps, chain starts and overlaps stay boundaries: no merged segment spans one.
 //  5. Of alive marks that say the same (a member was still at an index) the
-//     first and the last stay, and those with a checkpoint hash.
+//     first and the last stay.
 //  6. It may be killed at any point and run any number of times, by any number
 //     of hosts at once. That one of them does, the lease of an agent's jobs and
 //     the role of an archiver see to; that is thrift, not safety.
@@ -37,8 +37,6 @@ const (
 	// keep is how long what was superseded stays: longer than any reader
 	// of a listing and any late writer of a name goes on.
 	keep = 24 * time.Hour
-	// DefaultMergeEvery is how often Merge is worth calling: each call lists the log.
-	DefaultMergeEvery = time.Hour
 
 	// settle keeps merging away from what archivers may still be at: they give
 	// up a segment 60 seconds after it was cut.
@@ -64,8 +62,6 @@ type MergeConfig struct {
 
 // MergeReport is what one call did.
 type MergeReport struct {
-	// Worked says that there was something to do.
-	Worked  bool
 	Merged  []Header // what was stored
 	Sources int      // how many segments it was made of
 	Removed int      // superseded segments that are gone now
@@ -100,7 +96,6 @@ type Merger struct {
 	headers map[string]*item
 	locked  map[string]time.Time // since when it is known, by this host's clock
 	unheld  map[string]time.Time // what names alone call superseded; since when it is known
-	hashed  map[string]bool      // alive marks with a checkpoint hash
 }
 
 // NewMerger makes a Merger. It reads nothing yet.
@@ -111,7 +106,7 @@ func NewMerger(c MergeConfig) *Merger {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Merger{MergeConfig: c, headers: map[string]*item{}, locked: map[string]time.Time{}, unheld: map[string]time.Time{}, hashed: map[string]bool{}}
+	return &Merger{MergeConfig: c, headers: map[string]*item{}, locked: map[string]time.Time{}, unheld: map[string]time.Time{}}
 }
 
 // Merge does what is due now. It returns what it did
@@ -127,7 +122,6 @@ func (m *Merger) Merge(ctx context.Context) (MergeReport, error) {
 	if !m.due(all) {
 		return r, nil
 	}
-	r.Worked = true
 	for _, rule := range rules {
 		if err := m.mergeLevel(ctx, all, rule, &r); err != nil {
 			return r, err

@@ -130,7 +130,8 @@ func (a *archive) check(identities ...age.Identity) {
 			marks = append(marks, b.Marks...)
 		}
 	}
-	for m, err := range l.Heartbeats(a.t.Context(), 0, math.MaxUint64, 0) {
+	for _, n := range l.Heartbeat() {
+		m, err := segment.ReadMark(a.t.Context(), a.repo, n)
 		require.NoError(a.t, err)
 		marks = append(marks, m.Mark)
 	}

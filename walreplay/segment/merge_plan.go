@@ -301,12 +301,4 @@ func (m *Merger) forget(l *listing) {
 			}
 		}
 	}
-	for _, mark := range l.marks {
-		there[mark.object.Name] = true
-	}
-	for name := range m.hashed {
-		if !there[name] {
-			delete(m.hashed, name)
-		}
-	}
 }

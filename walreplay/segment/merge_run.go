@@ -296,36 +296,29 @@ func (m *Merger) repeated(l *listing) []mark {
 	var found []mark
 	for i, k := range l.marks {
 		at := place{k.Index, k.Member}
-		if i != first[at] && i != last[at] && l.old(k.object, keep) && !m.hashed[k.object.Name] {
+		if i != first[at] && i != last[at] && l.old(k.object, keep) {
 			found = append(found, k)
 		}
 	}
 	return found
 }
 
-// removeRepeated removes marks that say nothing new. One with a checkpoint hash stays.
+// removeRepeated removes marks that say nothing new.
 func (m *Merger) removeRepeated(ctx context.Context, l *listing, r *MergeReport) error {
 	var mu sync.Mutex
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelSmall)
 	for _, k := range m.repeated(l) {
 		group.Go(func() error {
-			alive, err := ReadMark(groupCtx, m.Repo, k.MarkName)
-			if err == nil && alive.CheckpointHash == nil {
-				err = m.Repo.Sink().Delete(groupCtx, k.object.Name)
-			}
+			err := m.Repo.Sink().Delete(groupCtx, k.object.Name)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case errors.Is(err, sinks.ErrNotFound), errors.Is(err, sinks.ErrLocked), errors.Is(err, repository.ErrForeign):
+			case errors.Is(err, sinks.ErrNotFound), errors.Is(err, sinks.ErrLocked):
 			case errors.Is(err, sinks.ErrDenied):
 				r.Denied = err
-			case err != nil && unusable(err):
-				r.Damaged = append(r.Damaged, err)
 			case err != nil:
 				return fmt.Errorf("remove a repeated mark: %w", err)
-			case alive.CheckpointHash != nil:
-				m.hashed[k.object.Name] = true
 			default:
 				r.Marks++
 			}

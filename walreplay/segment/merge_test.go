@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ func TestPromise1MergeByAge(t *testing.T) {
 		a := newArchive(t)
 		m := a.merger()
 		next := a.run(1, 20, time.Minute)
-		if r := a.merge(m); r.Worked || len(a.level(1)) != 0 {
+		if r := a.merge(m); r.Removed+r.Marks != 0 || len(a.level(1)) != 0 {
 			t.Fatalf("merged too early: %+v", r)
 		}
 		a.run(next, 50, time.Minute)
@@ -342,47 +341,40 @@ func TestLockedAndDenied(t *testing.T) {
 }
 
 // Promise 5: an idle cluster's marks are thinned out; the first and the last of
-// each, and those with a checkpoint hash, stay.
+// each stay.
 func TestPromise5Marks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
 		m := a.merger()
 		a.run(1, 2, time.Second)
-		put := func(index, member uint64, stamp *segment.CheckpointHash) {
+		put := func(index, member uint64) {
 			mark := raftlog.Mark{Index: index, Term: 2, Time: time.Now(), Member: member}
-			require.NoError(t, segment.WriteMark(t.Context(), a.repo, timeline, mark, stamp))
+			require.NoError(t, segment.WriteMark(t.Context(), a.repo, timeline, mark))
 		}
-		for i := range 2 * 1440 {
-			var stamp *segment.CheckpointHash
-			if i == 700 {
-				stamp = &segment.CheckpointHash{Hash: 1, HashRevision: 2, CompactedRevision: 1}
-			}
-			put(20, 1, stamp)
-			put(20, 2, nil)
+		for range 2 * 1440 {
+			put(20, 1)
+			put(20, 2)
 			time.Sleep(time.Minute)
 		}
 		r := a.merge(m)
-		// Of the first day all but the first of each member, and the checkpoint hash.
+		// Of the first day all but the first of each member.
 		if r.Marks < 2*1440-10 || r.Marks > 2*1440 {
 			t.Fatalf("%d marks removed", r.Marks)
 		}
 		time.Sleep(25 * time.Hour)
-		put(20, 1, nil)
-		put(20, 2, nil)
+		put(20, 1)
+		put(20, 2)
 		a.merge(m)
 		left := map[uint64][]segment.Heartbeat{}
-		stamps := 0
 		l, err := segment.OpenLog(t.Context(), a.repo, timeline, nil)
 		require.NoError(t, err)
-		for k, err := range l.Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
+		for _, n := range l.Heartbeat() {
+			k, err := segment.ReadMark(t.Context(), a.repo, n)
 			require.NoError(t, err)
 			left[k.Member] = append(left[k.Member], k)
-			if k.CheckpointHash != nil {
-				stamps++
-			}
 		}
-		if len(left[1]) != 3 || len(left[2]) != 2 || stamps != 1 {
-			t.Fatalf("left are %d and %d marks, %d stamps", len(left[1]), len(left[2]), stamps)
+		if len(left[1]) != 2 || len(left[2]) != 2 {
+			t.Fatalf("left are %d and %d marks", len(left[1]), len(left[2]))
 		}
 		if d := left[2][1].Time.Sub(left[2][0].Time); d < 72*time.Hour {
 			t.Fatalf("the first and the last are %s apart", d)
@@ -390,11 +382,11 @@ func TestPromise5Marks(t *testing.T) {
 		// The last one says how long the member was there: it stays when it is old.
 		a.run(21, 1, 0)
 		for i := range 120 {
-			put(30, 1, nil)
+			put(30, 1)
 			time.Sleep(time.Duration(i%2) * time.Hour)
 		}
 		a.merge(m)
-		for _, want := range []segment.Heartbeat{left[1][2], left[2][1]} {
+		for _, want := range []segment.Heartbeat{left[1][1], left[2][1]} {
 			_, err = segment.ReadMark(t.Context(), a.repo, repository.MarkName{Timeline: timeline, Index: 20, Time: want.Time, Member: want.Member})
 			require.NoError(t, err, "the last mark of member %d", want.Member)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
-	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Missing finds what is missing between segments, and before the first one where
@@ -134,68 +133,6 @@ func TestRefreshSeesWhatIsCutShort(t *testing.T) {
 	}
 	if got, last, err := missing(); fmt.Sprint(got) != fmt.Sprint([]Range{{11, 20}}) || last != 30 || err != nil {
 		t.Errorf("missing %v, to %d, %v", got, last, err)
-	}
-}
-
-// Ten days of log at one segment a minute, merged hourly, with the small
-// ones of the last day still there: to open it takes a few listings, and reads of
-// what is merged and of the hour that is not. It was one read for each.
-func TestRequestsGrowWithWhatIsNotMerged(t *testing.T) {
-	sink := sinktest.NewMemory()
-	counted := sinktest.NewFaulty(sink)
-	const hour = 60 // segments of two entries
-	const hours = 10 * 24
-	sum, at, previous := raftlog.Sum{}, uint64(1), uint64(0)
-	segment := func(level, n int) []raftlog.Entry {
-		t.Helper()
-		var entries []raftlog.Entry
-		for i := range n {
-			entries = append(entries, raftlog.Entry{Index: at + uint64(i), Term: 1})
-		}
-		h, data, err := Encode(t.Context(), testTimeline, sum, at == 1, Batch{Entries: entries}, Meta{Cut: start, Previous: previous}, Options{Tool: "test", Level: level})
-		require.NoError(t, err)
-		require.NoError(t, Put(t.Context(), newRepo(t, sink), h, data))
-		return entries
-	}
-	goOn := func(entries []raftlog.Entry) {
-		for _, e := range entries {
-			sum = sum.Next(e)
-		}
-		previous, at = at, at+uint64(len(entries))
-	}
-	repo := newRepo(t, counted)
-	for h := range hours {
-		if h >= hours-24 {
-			began, before, behind := at, sum, previous
-			for range hour {
-				goOn(segment(0, 2))
-			}
-			if h == hours-1 {
-				break // not merged yet
-			}
-			at, sum, previous = began, before, behind
-		}
-		goOn(segment(1, 2*hour))
-		if h >= hours-24 {
-			previous = at - 2
-		}
-	}
-	opens, lists := counted.Calls(sinktest.Open), counted.Calls(sinktest.List)
-	l := openLog(t, repo)
-	if got := l.Coverage(); len(got) != 1 || got[0].LastIndex != hours*hour*2 {
-		t.Errorf("spans %+v", got)
-	}
-	opens, lists = counted.Calls(sinktest.Open)-opens, counted.Calls(sinktest.List)-lists
-	t.Logf("%d reads, %d listings", opens, lists)
-	if opens > hours+hour || lists > 6 {
-		t.Errorf("%d reads and %d listings", opens, lists)
-	}
-	opens, lists = counted.Calls(sinktest.Open), counted.Calls(sinktest.List)
-	if h, ok, err := Newest(t.Context(), repo, testTimeline); err != nil || !ok || h.LastIndex != hours*hour*2 {
-		t.Errorf("newest %+v, %v", h, err)
-	}
-	if opens, lists = counted.Calls(sinktest.Open)-opens, counted.Calls(sinktest.List)-lists; opens > newestTried || lists > 4 {
-		t.Errorf("the newest: %d reads and %d listings", opens, lists)
 	}
 }
 

@@ -622,32 +622,25 @@ func lastOwn(ctx context.Context, repo *repository.Repository, merged []reposito
 	return nil, nil
 }
 
-func newestIn(ctx context.Context, repo *repository.Repository, segments []repository.Segment) (Header, bool, error) {
+func newestIn(ctx context.Context, repo *repository.Repository, segments []repository.Segment) (newest Header, ok bool, err error) {
 	slices.SortStableFunc(segments, func(a, b repository.Segment) int {
 		return cmp.Compare(max(b.First, b.Last), max(a.First, a.Last))
 	})
-	for len(segments) > 0 {
-		n := min(newestTried, len(segments))
-		h, ok, err := newestOf(ctx, repo, segments[:n])
-		if ok || err != nil {
-			return h, ok, err
+	for some := range slices.Chunk(segments, newestTried) {
+		headers, err := (&Log{repo: repo}).readHeaders(ctx, some)
+		if err != nil {
+			return Header{}, false, err
 		}
-		segments = segments[n:]
-	}
-	return Header{}, false, nil
-}
-
-func newestOf(ctx context.Context, repo *repository.Repository, segments []repository.Segment) (newest Header, ok bool, err error) {
-	headers, err := (&Log{repo: repo}).readHeaders(ctx, segments)
-	if err != nil {
-		return Header{}, false, err
-	}
-	for _, h := range headers {
-		switch {
-		case h.err == nil && (h.header.LastIndex > newest.LastIndex || h.header.LastIndex == newest.LastIndex && newest.ChainStart):
-			newest, ok = h.header, true
-		case h.err != nil && !snapshot.IsDamaged(h.err):
-			return Header{}, false, h.err
+		for _, h := range headers {
+			switch {
+			case h.err == nil && (h.header.LastIndex > newest.LastIndex || h.header.LastIndex == newest.LastIndex && newest.ChainStart):
+				newest, ok = h.header, true
+			case h.err != nil && !snapshot.IsDamaged(h.err):
+				return Header{}, false, h.err
+			}
+		}
+		if ok {
+			break
 		}
 	}
 	return newest, ok, nil

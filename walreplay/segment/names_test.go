@@ -172,6 +172,7 @@ func TestNamesThatLeaveOutWhatCounts(t *testing.T) {
 		damaged int
 	}{
 		"a small one joins two merged ones":     {joined, 0, 0},
+		"and names show that both hold it":      {append(slices.Clone(joined), piece{"a", 90, 121, 200, 0, nil, 90}, piece{"a", 90, 201, 210, 0, nil, 121}), 0, 0},
 		"one in the middle is cut to few bytes": {longLog(80, 0), 20, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

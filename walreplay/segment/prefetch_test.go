@@ -106,34 +106,3 @@ func TestLargeSegmentsAreFetchedFewerAtOnce(t *testing.T) {
 		t.Errorf("%d segments of %d bytes at once", n, len(data))
 	}
 }
-
-func BenchmarkEntries(b *testing.B) {
-	s := sinktest.NewMemory()
-	repo := newRepo(b, s)
-	const segments, each = 50, 4000
-	var sum raftlog.Sum
-	for i := range segments {
-		var batch Batch
-		for j := range each {
-			data := sinktest.Random(uint64(i*each+j), 256)
-			batch.Entries = append(batch.Entries, raftlog.Entry{Index: uint64(i*each + j + 1), Term: 1, Data: data})
-		}
-		h, object, err := Encode(b.Context(), testTimeline, sum, i == 0, batch, Meta{Cut: start}, Options{Tool: "bench"})
-		require.NoError(b, err)
-		require.NoError(b, Put(b.Context(), newRepo(b, s), h, object))
-		sum = h.After
-	}
-	l := openLog(b, repo)
-	b.ReportAllocs()
-	for b.Loop() {
-		n := 0
-		for _, err := range l.Entries(b.Context(), 1, 0) {
-			require.NoError(b, err)
-			n++
-		}
-		if n != segments*each {
-			b.Fatalf("%d entries", n)
-		}
-	}
-	b.ReportMetric(segments*each*float64(b.N)/b.Elapsed().Seconds(), "entries/s")
-}

@@ -153,6 +153,18 @@ func TestNewerFormat(t *testing.T) {
 	require.ErrorIs(t, err, snapshot.ErrNewerFormat, "Read")
 }
 
+// One of a format or a kind that no version writes is damaged.
+func TestFormatOfNoVersion_IsDamage(t *testing.T) {
+	for _, change := range []func(*Header){func(h *Header) { h.Format = 0 }, func(h *Header) { h.Format = -1 }, func(h *Header) { h.Kind = "other" }} {
+		h, data := piece{"a", 1, 11, 40, 0, nil, 0}.encode(t)
+		change(&h)
+		block, err := h.block()
+		require.NoError(t, err)
+		_, err = ReadHeader(t.Context(), newRepo(t, memory(t, h.Name(), append(block, data[HeaderSize:]...))), h.Name())
+		require.True(t, snapshot.IsDamaged(err) && !errors.Is(err, snapshot.ErrNewerFormat), "%v", err)
+	}
+}
+
 func TestReadWhatIsNotThere(t *testing.T) {
 	name := repository.SegmentName{Timeline: testTimeline, First: 1}.String()
 	_, err := ReadHeader(t.Context(), newRepo(t, sinktest.NewMemory()), name)

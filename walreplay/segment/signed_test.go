@@ -39,8 +39,8 @@ func TestForeignLog(t *testing.T) {
 		},
 		"marks and gaps": func(t *testing.T, _ sinks.Sink, other *repository.Repository) {
 			if err := errors.Join(
-				WriteMark(t.Context(), other, testTimeline, markOf(5, 1, start.Add(time.Hour)), nil),
-				WriteMark(t.Context(), other, testTimeline, markOf(last+5, 1, start.Add(time.Minute)), nil),
+				WriteMark(t.Context(), other, testTimeline, markOf(5, 1, start.Add(time.Hour))),
+				WriteMark(t.Context(), other, testTimeline, markOf(last+5, 1, start.Add(time.Minute))),
 				WriteGap(t.Context(), other, GapRecord{Timeline: testTimeline, First: last + 1, Last: 1 << 40, Reason: "forged", Created: start}),
 			); err != nil {
 				t.Fatal(err)

@@ -37,6 +37,36 @@ func (g Gap) Missing() uint64 {
 	return g.Next - g.After - 1
 }
 
+// Recorded reports whether the records of the gap name all entries that are missing.
+func (g Gap) Recorded() bool {
+	next := g.After + 1
+	for again := true; again; {
+		again = false
+		for _, r := range g.Records {
+			if r.First <= next && r.Last >= next {
+				next, again = r.Last+1, true
+			}
+		}
+	}
+	return next >= g.Next
+}
+
+// Unexplained reports whether nobody recorded all that the gap lacks, and no chain begins
+// anew behind it. all are the log's headers.
+func (g Gap) Unexplained(all []Header) bool {
+	chainStart := BeginsChain(all, g.Next)
+	if g.Missing() == 0 {
+		return !chainStart
+	}
+	return !g.Recorded() && (!chainStart || len(g.Records) > 0)
+}
+
+// BeginsChain reports whether segments begin at an index, and all that do begin a chain.
+func BeginsChain(all []Header, index uint64) bool {
+	begins := slices.DeleteFunc(slices.Clone(all), func(h Header) bool { return h.FirstIndex != index })
+	return len(begins) > 0 && !slices.ContainsFunc(begins, func(h Header) bool { return !h.ChainStart })
+}
+
 // Coverage are the runs of entries that the log holds, in their order. They are
 // known from headers alone, less what reading showed to be damaged.
 func (l *Log) Coverage() []Coverage {

@@ -38,7 +38,7 @@ func TestSpansAndGaps(t *testing.T) {
 			t.Errorf("a second record: %v", err)
 		}
 	}
-	require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(29, 1, start.Add(time.Hour)), nil))
+	require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(29, 1, start.Add(time.Hour))))
 
 	l := openLog(t, repo)
 	spans := l.Coverage()

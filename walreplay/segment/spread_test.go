@@ -23,7 +23,7 @@ func TestSpread(t *testing.T) {
 	pieces[3].marks = append(pieces[3].marks, markOf(30, 1, second(28))) // of the entry before it
 	stored(t, s, pieces...)
 	repo := newRepo(t, s)
-	require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(95, 2, second(99)), nil))
+	require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(95, 2, second(99))))
 	l := openLog(t, repo)
 	for _, c := range []struct {
 		first, last uint64

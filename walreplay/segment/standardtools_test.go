@@ -57,7 +57,7 @@ func TestPromise5StandardTools(t *testing.T) {
 				if testing.Short() {
 					t.Skip("to build age takes longer than all else here")
 				}
-				buildAge(t, dir)
+				storetest.BuildAge(t, dir)
 			}
 			if got := sh(t, c.command); !bytes.Equal(got, want) {
 				t.Errorf("the tools give %d bytes, not the %d of the records", len(got), len(want))
@@ -77,20 +77,5 @@ func TestPromise5StandardTools(t *testing.T) {
 				t.Errorf("the header's sum is not that of its body")
 			}
 		})
-	}
-}
-
-// buildAge builds age's own command line into dir, of the version that we use.
-// It is built as a module of its own: it needs modules that ours has no use for.
-func buildAge(t *testing.T, dir string) {
-	t.Helper()
-	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "filippo.io/age").Output()
-	if err != nil {
-		storetest.Unavailable(t, "go list: "+err.Error())
-	}
-	cmd := exec.Command("go", "install", "filippo.io/age/cmd/age@"+strings.TrimSpace(string(version)))
-	cmd.Env = append(os.Environ(), "GOBIN="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		storetest.Unavailable(t, "age cannot be built: "+string(out))
 	}
 }

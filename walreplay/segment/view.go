@@ -135,18 +135,6 @@ func (v *view) related(a, b Header) bool {
 	return i >= 0 && j >= 0 && v.sameChain(i, j)
 }
 
-// damageWithin is the damage of a segment that, by its name, may hold entries
-// of a range; nil where there is none.
-func damageWithin(all []Damage, first, last uint64) error {
-	for _, d := range all {
-		n, err := repository.ParseSegmentName(d.Name)
-		if err == nil && n.First <= last && (n.First >= first || n.Last >= first) {
-			return d.Err
-		}
-	}
-	return nil
-}
-
 // The cheapest way through the segments is the one with the fewest, and among
 // those with as many, the one through the most merged ones. A join that may turn
 // out to be none is worse than any number of others.

@@ -78,8 +78,12 @@ func Open(dir string) (*Log, error) {
 	return l, l.readIdentity()
 }
 
-// Newest is the name of the file that the member wrote last.
-func (l *Log) Newest() string { return l.names[len(l.names)-1].String() }
+// Newest is the path of the file that the member wrote last.
+func (l *Log) Newest() string { return filepath.Join(l.dir, l.names[len(l.names)-1].String()) }
+
+// Begins returns the raft index that the name of the oldest file has: the one after the last
+// entry before it.
+func (l *Log) Begins() uint64 { return l.names[0].index }
 
 // readIdentity reads the head of the newest segment that has one.
 func (l *Log) readIdentity() error {
@@ -475,7 +479,7 @@ var ErrNoLog = errors.New("no write-ahead log (files like 0000000000000000-00000
 // etcd's files can be read by its own user alone.
 func withRight(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: run this as etcd's own user, or with CAP_DAC_READ_SEARCH (see docs/archive.md)", err)
+		return fmt.Errorf("%w: run this as etcd's own user, or with CAP_DAC_READ_SEARCH (see docs/agent.md)", err)
 	}
 	return err
 }

@@ -236,7 +236,7 @@ func parseEntry(b []byte) (raftlog.Entry, error) {
 	if e.Index == 0 {
 		return e, errors.New("a raft entry without an index")
 	}
-	if kind > uint64(raftpb.EntryConfChangeV2) {
+	if kind > uint64(raftpb.EntryConfChange) { // etcd makes no others
 		return e, newer("", "a raft entry of type %d at index %d", kind, e.Index)
 	}
 	e.Type = raftpb.EntryType(kind)

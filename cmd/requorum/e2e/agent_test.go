@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/schedule/web"
@@ -30,7 +31,7 @@ type agent struct {
 }
 
 // agents starts an agent beside each member, with intervals so short that what
-// happens in days happens in seconds. more is YAML for all of them.
+// happens in days happens in seconds. more is YAML with other keys, for all of them.
 func (u *user) agents(t testing.TB, c *storetest.Cluster, repo, more string) []*agent {
 	t.Helper()
 	var all []*agent
@@ -40,12 +41,11 @@ func (u *user) agents(t testing.TB, c *storetest.Cluster, repo, more string) []*
 	return all
 }
 
-func (u *user) agent(t testing.TB, c *storetest.Cluster, member int, repo, more string) *agent {
+func (u *user) agent(t testing.TB, c *storetest.Cluster, member int, repo string, more ...string) *agent {
 	t.Helper()
 	m := c.Member(member)
 	address := storetest.FreeAddress(t)
-	spool := u.Path("spool-" + m.Name)
-	text := fmt.Sprintf(`
+	base := fmt.Sprintf(`
 name: %s
 etcd: {endpoints: [%s]}
 member: {data-dir: %s}
@@ -53,12 +53,35 @@ repository: {url: %q, retry-for: 2s%s}
 archive: {interval: 500ms, takeover: %s, spool-dir: %s}
 resources: {scratch-dir: %s}
 listen: {address: %s}
-%s`, m.Name, m.ClientURL, m.DataDir, repo, u.keys, cmp.Or(u.takeover, "2s"), spool, u.Path("scratch-"+m.Name), address, more)
-	file := u.Path("agent-" + m.Name + ".yaml")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	a := &agent{&archiver{user: u, member: m, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
+`, m.Name, m.ClientURL, m.DataDir, repo, u.keys, cmp.Or(u.takeover, "2s"), u.Path("spool-"+m.Name), u.Path("scratch-"+m.Name), address)
+	keys := map[string]any{}
+	for _, text := range append([]string{base}, more...) {
+		var some map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &some))
+		mergeKeys(keys, some)
+	}
+	text, err := yaml.Marshal(keys)
+	require.NoError(t, err)
+	file, err := os.CreateTemp(u.Dir, "agent-"+m.Name+"-*.yaml") // beside a member may be several
+	require.NoError(t, err)
+	_, err = file.Write(text)
+	require.NoError(t, errors.Join(err, file.Close()))
+	spool := keys["archive"].(map[string]any)["spool-dir"].(string)
+	a := &agent{&archiver{user: u, member: m, spool: spool, args: []string{"agent", "--config", file.Name()}}, "http://" + address}
 	a.begin(t)
 	return a
+}
+
+// mergeKeys sets keys of a configuration, in sections too.
+func mergeKeys(to, more map[string]any) {
+	for key, value := range more {
+		section, isSection := value.(map[string]any)
+		if before, had := to[key].(map[string]any); isSection && had {
+			mergeKeys(before, section)
+			continue
+		}
+		to[key] = value
+	}
 }
 
 // get asks the agent's port; code 0 where it does not answer.
@@ -140,7 +163,6 @@ const agentMemory = 256 << 20
 const busyJobs = `
 jobs:
   full: {schedule: "* * * * *", jitter: 0s, max-log: 8MiB}
-  synthetic: {run: lease, schedule: "* * * * *", jitter: 20s}
   checksum: {schedule: "* * * * *", jitter: 10s}
   replay: {run: lease, schedule: "* * * * *", jitter: 30s}
   prune: {schedule: "* * * * *", jitter: 40s}
@@ -229,7 +251,7 @@ func agentsAmongKills(t *testing.T, version string) {
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	expectNoSlotTwice(t, u, repo)
-	u.backup(t, c.Endpoints(), []string{repo}) // so that there is one before it to replay from, however short the run was
+	u.backup(t, c.Endpoints(), repo) // so that there is one before it to replay from, however short the run was
 	u.Must(t, exitOK, "verify", "--repo", repo, "--level", "replay")
 	for _, a := range agents {
 		a.stop(t)
@@ -283,11 +305,7 @@ func expectNoSlotTwice(t testing.TB, u *user, repo string) {
 		if slot == "" {
 			t.Errorf("backup %s has no slot", b.ID)
 		}
-		key := slot
-		if b.Synthesis != nil {
-			key = "synthetic " + slot
-		}
-		made[key] = append(made[key], b.ID)
+		made[slot] = append(made[slot], b.ID)
 	}
 	for slot, ids := range made {
 		if len(ids) > 1 {

@@ -15,7 +15,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// archiver is `requorum archive` beside one member, under way.
+// archiver is an agent beside one member, under way, that archives alone.
 type archiver struct {
 	*storetest.Process
 	user   *user
@@ -26,15 +26,10 @@ type archiver struct {
 }
 
 // archive starts an archiver beside a member: with intervals so short that
-// everything that happens in days happens in seconds.
+// everything that happens in days happens in seconds. more is YAML with other keys.
 func (u *user) archive(t testing.TB, c *storetest.Cluster, member int, repo string, more ...string) *archiver {
 	t.Helper()
-	m := c.Member(member)
-	a := &archiver{user: u, member: m, spool: u.Path("spool-" + m.Name)}
-	a.args = append([]string{"archive", "--data-dir", m.DataDir, "--endpoints", m.ClientURL, "--repo", repo,
-		"--interval", "200ms", "--takeover", "2s", "--spool-dir", a.spool, "--status", "1s"}, more...)
-	a.begin(t)
-	return a
+	return u.agent(t, c, member, repo, append([]string{"jobs: none", "archive: {interval: 200ms}"}, more...)...).archiver
 }
 
 // begin starts it. It is killed with the test, which shows its log when it failed.

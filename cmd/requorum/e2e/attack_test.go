@@ -17,6 +17,7 @@ import (
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -33,10 +34,10 @@ func TestAgentAttacked(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	other := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	u := newUser(t)
-	u.Must(t, exitOK, "keys", "new", u.Path("key"))
-	u.Must(t, exitOK, "keys", "new", u.Path("stranger"))
+	sinktest.WriteKey(t, u.Path("key"))
+	sinktest.WriteKey(t, u.Path("stranger"))
 	// Without a lease, which TestForeignLease attacks, and which takes minutes to take.
-	u.keys = fmt.Sprintf(", writer: m1, signing-key-file: %s, trust-file: %s", u.Path("key"), u.Path("key.trust"))
+	u.keys = fmt.Sprintf(", lease: off, signing-key-file: %s, trust-file: %s", u.Path("key"), u.Path("key.trust"))
 	trusting := *u
 	trusting.Env = append(slices.Clone(u.Env), "REQUORUM_TRUST="+u.Path("key.trust"), "REQUORUM_SIGNING_KEY="+u.Path("key"))
 	dir, repo := u.Path("repo"), "file://"+u.Path("repo")
@@ -174,8 +175,8 @@ func (a *attack) everything(t *testing.T) {
 	ctx, now := t.Context(), time.Now()
 	stranger := []string{"--signing-key", a.user.Path("stranger")}
 	for _, more := range [][]string{nil, stranger} {
-		a.user.backup(t, a.c.Endpoints(), []string{a.url}, more...)
-		a.user.backup(t, a.other.Endpoints(), []string{a.url}, append(more, "--new-lineage")...)
+		a.user.backup(t, a.c.Endpoints(), a.url, more...)
+		a.user.backup(t, a.other.Endpoints(), a.url, append(more, "--new-lineage")...)
 		a.user.Must(t, exitOK, append([]string{"verify", "all", "--level", "structure", "--repo", a.url}, more...)...)
 	}
 	own, err := a.repo.Fulls(ctx, a.timeline)
@@ -191,7 +192,6 @@ func (a *attack) everything(t *testing.T) {
 		a.repo.Supersede(ctx, repository.Superseded{Timeline: a.timeline, By: bad, Reason: "forged", Created: now}),
 		a.repo.OpenTimeline(ctx, repository.Timeline{ID: bad, Created: now.Add(time.Hour), Reason: "forged"}),
 		a.repo.OpenTimeline(ctx, repository.Timeline{ID: repository.TimelineID{ClusterID: a.timeline.ClusterID, N: a.timeline.N + 1}, Created: now, Reason: "forged", Parent: &repository.Branch{Timeline: a.timeline, RaftIndex: 1}}),
-		a.repo.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: a.timeline, Index: 1 << 40, Reason: "forged", Created: now}),
 	))
 	soon := time.Now()      // the commands above took a while
 	for minute := range 5 { // the next slots are done, and the names of their backups taken

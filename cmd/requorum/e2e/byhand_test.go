@@ -15,6 +15,7 @@ import (
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -42,19 +43,14 @@ func TestSignaturesByHand(t *testing.T) {
 			t.Fatal(e)
 		}
 	}
-	if e := run(t, "keys", "new", key); e.Code != exitOK {
-		t.Fatal(e)
-	}
-	public, err := os.ReadFile(key + ".trust")
-	require.NoError(t, err)
-	_, public, _ = bytes.Cut(public, []byte(" "))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "trust"), append([]byte("ops@example.com "), public...), 0o600))
+	sinktest.WriteKey(t, key)
+	require.NoError(t, os.Rename(key+".trust", filepath.Join(dir, "trust")))
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	endpoints := c.Endpoints()[0]
 	must("backup", "--endpoints", endpoints)
 	must("backup", "--endpoints", endpoints)
 	putSome(t, c, "/some/", 3)
-	must("archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", endpoints, "--spool-dir", filepath.Join(dir, "spool"))
+	must("agent", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", endpoints, "--spool-dir", filepath.Join(dir, "spool"))
 	must("verify", "latest", "--level", "checksum")
 	must("prune", "--keep-last", "1", "--grace", "0s")
 	must("pin", "latest", "--reason", "kept")
@@ -76,7 +72,7 @@ func TestSignaturesByHand(t *testing.T) {
 		repo.WriteJobFailed(ctx, repository.JobResult{Job: "prune", Slot: slot, Attempt: 1}),
 		repo.WriteClaim(ctx, repository.Claim{Job: "full", Slot: slot, Attempt: 1}),
 		repo.WriteDocument(ctx, repository.LeaseName(1), map[string]int{"number": 1}),
-		segment.WriteMark(ctx, repo, id, raftlog.Mark{Index: 1, Term: 1, Time: now, Member: 1}, nil),
+		segment.WriteMark(ctx, repo, id, raftlog.Mark{Index: 1, Term: 1, Time: now, Member: 1}),
 		segment.WriteGap(ctx, repo, segment.GapRecord{Timeline: id, First: 1 << 30, Last: 1<<30 + 1, Reason: "lost", Member: snapshot.ID(1), Created: now}),
 	))
 

@@ -245,7 +245,7 @@ func TestGitLabBuild(t *testing.T) {
 		}
 	}
 	script := strings.Join(file[".requorum-verify"].Script, "\n")
-	if fetches := regexp.MustCompile(`\b(go|curl|wget|apt|apk|git|https?)\b`).FindString(script); fetches != "" || !strings.HasSuffix(script, `.requorum/requorum verify "$REQUORUM_BACKUP"`) {
+	if fetches := regexp.MustCompile(`\b(go|curl|wget|apt|apk|git|https?)\b`).FindString(script); fetches != "" || !strings.HasSuffix(script, `.requorum/requorum verify -- "$REQUORUM_BACKUP"`) {
 		t.Errorf("beside the identity runs %q: %q", script, fetches)
 	}
 	if build.Variables["GOSUMDB"] != "sum.golang.org" {

@@ -39,7 +39,7 @@ func startSource(t *testing.T, version string) *source {
 		Leases: short(20, 500), Users: 3,
 	})
 	client := s.Client(t)
-	// Compacted at a put: what 3.4.33 and 3.5.15 make of a deletion at the
+	// Compacted at a put: what 3.5.15 makes of a deletion at the
 	// compacted revision differs from what later ones do.
 	marker, err := client.Put(t.Context(), "/compacted-here", "x")
 	require.NoError(t, err)

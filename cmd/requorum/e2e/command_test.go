@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // short is a count for `make test`, or one for `make soak`.
@@ -51,23 +53,14 @@ func decode[T any](t testing.TB, e ended) (v T) {
 	return v
 }
 
-// backup takes a backup to repositories and gives its manifest in each.
-func (u *user) backup(t testing.TB, endpoints []string, repos []string, more ...string) []*snapshot.Manifest {
+// backup takes a backup to a repository and returns its manifest.
+func (u *user) backup(t testing.TB, endpoints []string, repo string, more ...string) *snapshot.Manifest {
 	t.Helper()
-	e := u.Must(t, exitOK, append(backupArgs(endpoints, repos), more...)...)
-	var all []*snapshot.Manifest
-	for _, o := range decode[backupReport](t, e).Repositories {
-		all = append(all, o.Backup)
-	}
-	return all
+	return decode[backupReport](t, u.Must(t, exitOK, append(backupArgs(endpoints, repo), more...)...)).Backup
 }
 
-func backupArgs(endpoints []string, repos []string) []string {
-	args := []string{"backup", "--output", "json", "--endpoints", strings.Join(endpoints, ",")}
-	for _, r := range repos {
-		args = append(args, "--repo", r)
-	}
-	return args
+func backupArgs(endpoints []string, repo string) []string {
+	return []string{"backup", "--output", "json", "--endpoints", strings.Join(endpoints, ","), "--repo", repo}
 }
 
 // list is what `requorum list` shows; nothing where there is no repository.
@@ -81,10 +74,14 @@ func listed(t testing.TB, e ended) catalogReport {
 	if e.Code == exitFailed && strings.Contains(e.Stderr, "no repository there") {
 		return catalogReport{}
 	}
-	if e.Code != exitOK {
+	if e.Code != exitOK && e.Code != exitDamaged {
 		t.Fatalf("exit code %d: %s", e.Code, e)
 	}
-	return decode[catalogReport](t, e)
+	report := decode[catalogReport](t, e)
+	if open := slices.ContainsFunc(report.Ranges, func(r walreplay.Range) bool { return r.Damage }); open != (e.Code == exitDamaged) {
+		t.Fatalf("exit code %d, a gap that is damage: %v: %s", e.Code, open, e)
+	}
+	return report
 }
 
 // needs skips a test, loudly, for want of something.

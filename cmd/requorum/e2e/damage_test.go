@@ -47,7 +47,7 @@ func (d *damaged) repo(t *testing.T, name string, more ...string) (path string, 
 	for i := range two {
 		_, err := d.cluster.Client(t).Put(t.Context(), "/key", fmt.Sprint(i))
 		require.NoError(t, err)
-		two[i] = d.u.backup(t, d.cluster.Endpoints(), []string{path}, more...)[0]
+		two[i] = d.u.backup(t, d.cluster.Endpoints(), path, more...)
 	}
 	return path, two[0], two[1]
 }
@@ -301,7 +301,7 @@ func TestReadBackFindsDamage(t *testing.T) {
 			proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
 				Name: "a flipped bit", Match: sinktest.IsGet("snapshot.zst"), Times: -1, Do: sinktest.FlipResponse(at)})
 			prefix := strings.ReplaceAll(name, " ", "-")
-			e := u.Run(t, append(backupArgs(c.Endpoints(), []string{server.URLThrough(proxy.Endpoint, "backups", prefix)}), "--read-back", "--retry-for", "2s")...)
+			e := u.Run(t, append(backupArgs(c.Endpoints(), server.URLThrough(proxy.Endpoint, "backups", prefix)), "--read-back", "--retry-for", "2s")...)
 			proxy.AllFired(t)
 			if e.Code != exitDamaged {
 				t.Errorf("exit code %d, want %d: %s", e.Code, exitDamaged, e)
@@ -310,7 +310,7 @@ func TestReadBackFindsDamage(t *testing.T) {
 				t.Errorf("left: %+v", r)
 			}
 			// With the store mended, the next one needs no cleaning.
-			u.backup(t, c.Endpoints(), []string{server.URL("backups", prefix)}, "--read-back")
+			u.backup(t, c.Endpoints(), server.URL("backups", prefix), "--read-back")
 		})
 	}
 }

@@ -49,12 +49,8 @@ func newAgentWorld(t *testing.T) *agentWorld {
 	_, err = admin.UserAdd(t.Context(), "reader", "reader-password")
 	require.NoError(t, err)
 
-	w.s3 = sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "good"}, {Name: "readonly"}, {Name: "keep"}, {Name: "policy"}, {Name: "all"}}})
+	w.s3 = sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "good"}, {Name: "readonly"}, {Name: "keep"}}})
 	w.s3.AddUser(t, "reading", "reading-secret", "readonly", "s3:GetObject", "s3:ListBucket")
-	w.s3.AddUser(t, "agent", "agent-secret", "policy", "s3:GetBucketLocation")
-	allow(t, w.s3, "agent", "policy", deployedPolicies(t, "policy", "p", "agent"))
-	w.s3.AddUser(t, "all", "all-secret", "all", "s3:GetBucketLocation")
-	allow(t, w.s3, "all", "all", deployedPolicies(t, "all", "p", "agent", "merger", "pruner"))
 	w.s3.AddUser(t, "keeping", "keeping-secret", "keep", "s3:GetObject", "s3:PutObject", "s3:ListBucket")
 	if !testing.Short() {
 		w.rclone = sinktest.StartRclone(t)

@@ -222,7 +222,7 @@ func (h *planter) name(kind string) string {
 		}
 		return repository.ManifestName(h.timeline, backup)
 	case "verdict":
-		return repository.VerdictName{Sequence: uint64(10 + h.n), Level: "drill", Outcome: "passed", Timeline: h.timeline, Backup: backup}.String()
+		return repository.VerdictName{Timeline: h.timeline, Backup: backup, Finished: time.Unix(int64(h.n), 0)}.String()
 	case "pin":
 		return repository.PinName(h.timeline, backup)
 	case "timeline":
@@ -305,7 +305,7 @@ func (h *planter) document(kind string) (data []byte, how string, sparse int64) 
 			b["labels"] = labels
 		}), "labels", 0
 	case 6:
-		text := []byte(`{"format":1,"kind":"full","facts":{"members":[` + strings.Repeat("{},", 20<<10) + `{}]},"attachments":[` + strings.Repeat("{},", 100) + `{}],"subjects":[{}],"members":[""]}`)
+		text := []byte(`{"format":1,"kind":"full","facts":{"members":[` + strings.Repeat("{},", 20<<10) + `{}]},"subjects":[{}],"members":[""]}`)
 		return sealedAs(text), "very many members", 0
 	case 7:
 		return reseal(func(b map[string]any) { b["reason"] = strings.Repeat("x\n\x00", 200<<10) }), "long text", 0

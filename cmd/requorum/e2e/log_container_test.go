@@ -14,7 +14,7 @@ import (
 
 // boxed runs a command in a root folder that holds the binary and nothing else,
 // with the data directory mounted read-only and the other folders to be written
-// to, as docs/archive.md has it for containers. The network is the host's.
+// to, as docs/agent.md has it for containers. The network is the host's.
 const boxed = `set -e
 root=$1 data=$2 out=$3; shift 3
 mount --make-rprivate /
@@ -54,12 +54,12 @@ func TestLogInAContainer(t *testing.T) {
 		return string(text)
 	}
 	acks := putSome(t, c, "/some/", 20)
-	inside(exitOK, "archive", "--once", "--data-dir", "/data", "--spool-dir", "/out/spool", "--endpoints", c.Endpoints()[0], "--repo", "file:///out/repo")
+	inside(exitOK, "agent", "--once", "--data-dir", "/data", "--spool-dir", "/out/spool", "--endpoints", c.Endpoints()[0], "--repo", "file:///out/repo")
 	more := putSome(t, c, "/more/", 20)
-	inside(exitOK, "archive", "--once", "--data-dir", "/data", "--spool-dir", "/out/spool", "--endpoints", c.Endpoints()[0], "--repo", "file:///out/repo")
+	inside(exitOK, "agent", "--once", "--data-dir", "/data", "--spool-dir", "/out/spool", "--endpoints", c.Endpoints()[0], "--repo", "file:///out/repo")
 	expectAcks(t, u.rebuild(t, "--repo", "file://"+filepath.Join(out, "repo"), "--latest"), "the archive", append(acks, more...))
 	// That the mount is what it is meant to be.
-	if text := inside(exitFailed, "archive", "--once", "--data-dir", "/data", "--spool-dir", "/data/spool", "--endpoints", c.Endpoints()[0], "--repo", "file:///out/repo"); !strings.Contains(text, "read-only file system") {
+	if text := inside(exitFailed, "agent", "--once", "--data-dir", "/data", "--spool-dir", "/data/spool", "--endpoints", c.Endpoints()[0], "--repo", "file:///out/repo"); !strings.Contains(text, "read-only file system") {
 		t.Errorf("a spool in the data directory: %s", text)
 	}
 }

@@ -53,7 +53,7 @@ func mixedLog(t *testing.T, version string) {
 	for next := time.Now().Add(pause); !load.Over(); time.Sleep(10 * time.Millisecond) {
 		// Early: on a busy machine much of the load is over when the backup is cut.
 		if middle == "" && float64(load.Done()) > 0.2*float64(ops) {
-			middle = u.backup(t, c.Endpoints(), []string{repo}, "--label", "at=middle")[0].ID
+			middle = u.backup(t, c.Endpoints(), repo, "--label", "at=middle").ID
 		}
 		// Not by time alone: a load may be over before each one's turn has come.
 		if time.Now().After(next) || !storetest.Soak() && float64(load.Done()) > float64(kills+1)/8*float64(ops) {

@@ -179,7 +179,7 @@ func TestLogFlippedBytes(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	u := newUser(t)
 	dir := u.Path("repo")
-	a := u.archive(t, c, 0, "file://"+dir, "--merge=false")
+	a := u.archive(t, c, 0, "file://"+dir, "jobs: {merge: {run: off}}")
 	base := u.awaitArchived(t, "file://"+dir, 1)
 	for range 3 {
 		putSome(t, c, "/some/", 20)

@@ -82,7 +82,7 @@ func TestLogRolledBackMember(t *testing.T) {
 	c.MoveLeader(t, 1)
 	// The only one: the others' logs cannot help. All endpoints: the member alone
 	// could not know that the cluster is further.
-	a := u.archive(t, c, 0, repo, "--endpoints", strings.Join(c.Endpoints(), ","))
+	a := u.archive(t, c, 0, repo, "etcd: {endpoints: ["+strings.Join(c.Endpoints(), ", ")+"]}")
 	acks := putSome(t, c, "/one/", 50)
 	u.awaitArchived(t, repo, applied(t, c, 0))
 	c.Stop(0)

@@ -32,8 +32,7 @@ type target struct {
 func targets(source string) []target {
 	if !storetest.Soak() {
 		return map[string][]target{
-			"3.4": {{"3.5", 3, "disk"}, {"3.7", 1, "s3"}},
-			"3.5": {{"3.5", 1, "s3"}, {"3.6", 5, "disk"}},
+			"3.5": {{"3.5", 1, "s3"}, {"3.6", 5, "disk"}, {"3.7", 1, "s3"}},
 			"3.6": {{"3.6", 3, "s3"}, {"3.7", 5, "disk"}},
 			"3.7": {{"3.7", 3, "s3"}, {"3.7", 1, "disk"}, {"3.7", 5, "s3"}},
 		}[source]
@@ -59,7 +58,7 @@ func targets(source string) []target {
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
-	versions := storetest.SnapshotVersions()
+	versions := storetest.Versions()
 	if testing.Short() {
 		versions = []string{"3.6"} // into the same and a newer one, from S3 and from disk, of three and of five
 	}
@@ -74,31 +73,35 @@ func matrixFrom(t *testing.T, server *sinktest.S3Server, version string) {
 	repos := map[string]string{"disk": "file://" + u.Path("repo"), "s3": server.URL("backups", "etcd-"+version)}
 
 	acks := src.writer.Acknowledged()
-	manifests := u.backup(t, src.Endpoints(), []string{repos["disk"], repos["s3"]}, "--label", "from="+version)
-	m := manifests[0]
-	if a, b := manifests[0], manifests[1]; a.ID != b.ID || a.Facts.RaftIndex != b.Facts.RaftIndex || a.Object.StoredSHA256 != b.Object.StoredSHA256 {
-		t.Errorf("one backup, and two manifests that differ: %+v and %+v", a, b)
+	made := map[string]*snapshot.Manifest{}
+	for place, repo := range repos {
+		made[place] = u.backup(t, src.Endpoints(), repo, "--label", "from="+version)
 	}
 	src.writer.WaitFor(t, len(acks)+20) // the writes went on all the time
 	last := src.writer.Stop()
 	ended := last[len(last)-1].Revision
-	// Nothing was compacted since the backup, so the source still knows.
-	want := hashAt(t, src.Cluster, 0, m.Facts.Revision)
+	// Nothing was compacted since the backups, so the source still knows.
+	want := map[string]snapshot.HashKV{}
+	for place, m := range made {
+		want[place] = hashAt(t, src.Cluster, 0, m.Facts.Revision)
+	}
 	for i := range src.Size() { // two cores carry one cluster better than two
 		src.Kill(i)
 	}
 
 	stored := map[string]string{
-		"disk": u.Path("repo", m.Object.Name),
-		"s3":   filepath.Join(server.Dir, "backups", "etcd-"+version, m.Object.Name),
+		"disk": u.Path("repo", made["disk"].Object.Name),
+		"s3":   filepath.Join(server.Dir, "backups", "etcd-"+version, made["s3"].Object.Name),
 	}
 	for _, place := range []string{"disk", "s3"} {
-		t.Run("by-hand-from-"+place, func(t *testing.T) { expectByHand(t, version, stored[place], m) })
+		t.Run("by-hand-from-"+place, func(t *testing.T) { expectByHand(t, version, stored[place], made[place]) })
 	}
 	for i, to := range targets(version) {
 		t.Run(fmt.Sprintf("to-%s-with-%d-members-from-%s", to.version, to.members, to.place), func(t *testing.T) {
 			if i == 0 || storetest.Soak() {
-				t.Run("unbumped", func(t *testing.T) { expectUnbumped(t, u, repos[to.place], src, to.version, m, want) })
+				t.Run("unbumped", func(t *testing.T) {
+					expectUnbumped(t, u, repos[to.place], src, to.version, made[to.place], want[to.place])
+				})
 			}
 			expectRestored(t, u, repos[to.place], src, to, acks, ended)
 		})
@@ -123,12 +126,7 @@ func expectByHand(t *testing.T, version, stored string, m *snapshot.Manifest) {
 	}
 	data[len(data)/2] ^= 1
 	require.NoError(t, os.WriteFile(plain, data, 0o600))
-	tool := "etcdutl"
-	if version == "3.4" {
-		tool = "etcdctl"
-	}
-	cmd := exec.Command(storetest.Binary(t, version, tool), "snapshot", "restore", plain, "--data-dir", dir+"-2")
-	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+	cmd := exec.Command(storetest.Binary(t, version, "etcdutl"), "snapshot", "restore", plain, "--data-dir", dir+"-2")
 	if out, err := cmd.CombinedOutput(); err == nil {
 		t.Errorf("the tool takes a snapshot with a flipped bit: it proves nothing\n%s", out)
 	}
@@ -181,8 +179,7 @@ func expectRestored(t *testing.T, u *user, repo string, src *source, to target, 
 // expectOlderRefused wants what an older server cannot serve to be refused, by
 // requorum and, where it checks at all, by that server.
 func expectOlderRefused(t *testing.T, u *user, repo, version string) {
-	// From a 3.4 source the directories start with 3.5 and newer only.
-	older := map[string]string{"3.4": "3.4", "3.5": "3.4", "3.6": "3.5", "3.7": "3.6"}[version]
+	older := map[string]string{"3.5": "3.4", "3.6": "3.5", "3.7": "3.6"}[version]
 	dir := t.TempDir()
 	args := []string{"restore", "--output", "json", "--repo", repo, "--initial-cluster", storetest.InitialCluster(t, "m1"), "--data-dir", filepath.Join(dir, "{name}")}
 	e := u.Must(t, exitFailed, append(args, "--target-version", older)...)
@@ -190,7 +187,7 @@ func expectOlderRefused(t *testing.T, u *user, repo, version string) {
 		t.Errorf("left %v: %s", tree(t, dir), e)
 	}
 	if version != "3.7" {
-		return // 3.5 boots what is too new for it, and 3.4 has no directories of ours
+		return // 3.5 boots what is too new for it
 	}
 	r := decode[restoreReport](t, u.Must(t, exitOK, args...))
 	one := startOnce(t, older, r.Restore.Members[0].Name, r.Restore.Members[0].DataDir, r.Restore.InitialCluster, "existing")

@@ -57,7 +57,7 @@ func TestMemberFileReplays(t *testing.T) {
 				w.WaitFor(t, len(w.Acknowledged())+20)
 				// As slow as that the fault comes while it is read.
 				sent := c.AwaitLog(t, i, "sending database snapshot to client")
-				b := u.Start(t, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", c.Member(i).DataDir, "--limit-upload", "16MiB")...)
+				b := u.Start(t, append(backupArgs(c.Endpoints(), repo), "--data-dir", c.Member(i).DataDir, "--limit-upload", "16MiB")...)
 				over := make(chan struct{})
 				var e ended
 				go func() { defer close(over); e = b.Wait(t) }()
@@ -74,13 +74,13 @@ func TestMemberFileReplays(t *testing.T) {
 				}
 				if made := decode[backupReport](t, e); made.Streamed == "" {
 					read++
-					require.Equal(t, c.Member(i).Name, made.Repositories[0].Backup.Source.Name)
+					require.Equal(t, c.Member(i).Name, made.Backup.Source.Name)
 				} else {
 					streamed++
 					t.Logf("%d: %s", n, made.Streamed)
 				}
 			}
-			e := u.Must(t, exitOK, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", t.TempDir())...)
+			e := u.Must(t, exitOK, append(backupArgs(c.Endpoints(), repo), "--data-dir", t.TempDir())...)
 			require.Contains(t, e.Stderr, "the snapshot is streamed")
 			w.Stop()
 			u.awaitArchived(t, repo, applied(t, c, 0))

@@ -368,10 +368,10 @@ func TestKubernetesMistakesAtAnAPIServer(t *testing.T) {
 		})
 	}, func() {
 		const section = "Secrets were re-encrypted with a lost key"
-		k.run(t, section, 0, "encryption ", "1 file")
+		k.run(t, section, 0, "encryption.yaml")
 		k.backup(t, k.look(t, section, 1, fmt.Sprintf("%d keys were changed", each)))
-		k.run(t, section, 2, "1 file")
-		k.encryption = u.Path("before", "encryption.yaml")
+		k.run(t, section, 2, "encryption.yaml")
+		k.encryption = filepath.Join(u.Path("before"), u.Path("encryption.yaml"))
 	})
 	k.fill(t)
 	k.ranAll(t)

@@ -73,7 +73,7 @@ func (p *page) agent(t *testing.T, c *storetest.Cluster, repo string) *agent {
 	t.Helper()
 	return p.user.agent(t, c, 0, repo, fmt.Sprintf(`
 encryption: {recipients: [%s]}
-attachments: [{name: encryption, path: %s}]
+attachments: [%s]
 jobs: {structure: {run: off}, merge: {run: off}}
 `, p.recipient, p.user.Path("encryption.yaml")))
 }
@@ -183,15 +183,23 @@ func TestKubernetesMistakes(t *testing.T) {
 	put("compact_rev_key", "1")
 	u.awaitArchived(t, repo, applied(t, c, 0))
 
-	p.run(t, "First, whatever it was", 0, "recoverable      revision")
+	p.run(t, "First, whatever it was", 0, "recoverable  revision")
+	// As the page has it, in the directories of members that run.
+	running := u.Must(t, exitOK, "restore", "--repo", repo, "--identity", u.Path("identity.txt"), "--before", namespace, "--dry-run", "--plan", u.Path("running.json"), "--initial-cluster", storetest.InitialCluster(t, "m1"), "--data-dir", c.Member(0).DataDir)
+	for _, want := range []string{"note: before the restore: member m1: " + c.Member(0).DataDir + " exists already", "stop the etcd that runs on it"} {
+		if !strings.Contains(running.Stdout, want) {
+			t.Errorf("no %q: %s", want, running)
+		}
+	}
 	p.look(t, "A CRD is gone", 0, "31 keys were deleted", "/registry/example.com/widgets/default/w-0")
 	p.look(t, "A bad controller rewrote everything", 0, "30 keys were changed")
 	p.look(t, "A bad controller rewrote everything", 1)
 	const secrets = "Secrets were re-encrypted with a lost key"
-	p.run(t, secrets, 0, "encryption ", "1 file")
+	p.run(t, secrets, 0, "encryption.yaml")
 	p.backup(t, p.look(t, secrets, 1, "30 keys were changed"))
-	p.run(t, secrets, 2, "1 file")
-	p.look(t, "Somebody deleted a namespace", 0, "31 keys were deleted", "given up as well: 2 other changes", "not yet the key compact_rev_key")
+	p.run(t, secrets, 2, "encryption.yaml")
+	p.look(t, "Somebody deleted a namespace", 0, "31 keys were deleted", "given up as well: 2 other changes", "not yet the key compact_rev_key",
+		"All writes after the point are given up, 34 in all, among them those that it takes back:\n        30  pods in shop\n         2  namespaces\n         1  compact_rev_key\n         1  configmaps in default\n")
 	p.run(t, "Back to the point", 0, "--data-dir", "not yet the key compact_rev_key")
 	latest := u.Run(t, "restore", "--repo", repo, "--identity", u.Path("identity.txt"), "--latest", "--to-snapshot", u.Path("latest.db"))
 	if latest.Code != exitOK || strings.Contains(latest.Stdout+latest.Stderr, "compact_rev_key") {

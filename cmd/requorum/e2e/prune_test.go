@@ -50,12 +50,12 @@ func TestPruneWindow(t *testing.T) {
 		return at, value
 	}
 	write(time.Second)
-	a := u.archive(t, c, 0, repo, "--interval", "200ms")
+	a := u.archive(t, c, 0, repo)
 	u.awaitArchived(t, repo, 1)
 	before, _ := write(4 * time.Second)
-	old := u.backup(t, c.Endpoints(), []string{repo})[0]
+	old := u.backup(t, c.Endpoints(), repo)
 	write(2 * time.Second)
-	base := u.backup(t, c.Endpoints(), []string{repo})[0]
+	base := u.backup(t, c.Endpoints(), repo)
 	within, value := write(9 * time.Second)
 	u.awaitArchived(t, repo, settled(t, c, 0))
 	u.Must(t, exitOK, "restore", "--at", before.Format(time.RFC3339Nano), "--at-nearest", "--repo", repo, "--to-snapshot", u.Path("before.db"))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +45,8 @@ type lostMember struct {
 	known    []string // the command with the cluster file
 }
 
-func loseMember(t *testing.T) *lostMember {
+// Where there are archived keys, these are put last, and the log is archived.
+func loseMember(t *testing.T, archived ...string) *lostMember {
 	t.Helper()
 	u := newUser(t)
 	l := &lostMember{user: u, cluster: storetest.Start(t, storetest.Options{Version: "3.6"}), dir: t.TempDir()}
@@ -57,6 +59,12 @@ func loseMember(t *testing.T) *lostMember {
 	repo := u.Path("repo")
 	u.Must(t, exitOK, "backup", "--repo", repo, "--endpoints", m.ClientURL)
 	put("b")
+	for _, key := range archived {
+		put(key)
+	}
+	if len(archived) > 0 {
+		u.Must(t, exitOK, "agent", "--once", "--data-dir", m.DataDir, "--endpoints", m.ClientURL, "--repo", repo)
+	}
 	l.cluster.Kill(0)
 
 	l.env = filepath.Join(l.dir, "env")
@@ -108,12 +116,13 @@ func TestRecoverThroughACommand(t *testing.T) {
 		t.Errorf("it would not be proven: %s", e)
 	}
 
-	// One is written from the repository, and from nothing but addresses.
-	write := []string{"recover", "--write-config", "cluster.yaml", "--repo", l.Path("repo"), "--kind", "systemd", "--run", "env", "--data-dir", l.cluster.Member(0).DataDir, "--cluster", "production"}
+	// One is written from the repository, and from the data directory.
+	m := l.cluster.Member(0)
+	write := []string{"recover", "--write-config", "cluster.yaml", "--repo", l.Path("repo")}
 	l.Must(t, exitOK, write...)
 	path := l.Path("cluster.yaml")
 	cfg, err := recovery.ReadConfig(path)
-	if err != nil || cfg.Cluster != "production" || len(cfg.Hosts) != 1 || cfg.Hosts[0].Run != "env" || len(cfg.Hosts[0].ClientURLs) != 1 || len(cfg.Hosts[0].PeerURLs) != 1 || len(cfg.Repositories) != 1 {
+	if err != nil || cfg.Cluster == "" || len(cfg.Hosts) != 1 || cfg.Hosts[0].Member != m.Name || len(cfg.Hosts[0].ClientURLs) != 1 || len(cfg.Hosts[0].PeerURLs) != 1 || len(cfg.Repositories) != 1 {
 		t.Errorf("%+v %v", cfg, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -122,11 +131,12 @@ func TestRecoverThroughACommand(t *testing.T) {
 	if e := l.Must(t, exitUsage, write...); !strings.Contains(e.Stderr, "is there already") {
 		t.Errorf("written over: %s", e)
 	}
-	e = l.Must(t, exitOK, "recover", "--write-config", "away.yaml", "--host", "m1=127.0.0.9", "--kind", "static-pod", "--cluster", "production", "--run", "false {host}")
-	if cfg, err := recovery.ReadConfig(l.Path("away.yaml")); err != nil || cfg.Hosts[0].Run != "false 127.0.0.9" || !strings.Contains(e.Stderr, "exit status 1") {
-		t.Errorf("%+v %v: %s", cfg, err, e)
+	l.Must(t, exitOK, "recover", "--write-config", "local.yaml", "--local", m.Name+"="+m.DataDir)
+	local, err := recovery.ReadConfig(l.Path("local.yaml"))
+	if err != nil || local.Cluster != cfg.Cluster || local.Hosts[0].Member != m.Name || local.Hosts[0].PeerURLs[0] != m.PeerURL {
+		t.Errorf("%+v %v", local, err)
 	}
-	l.Must(t, exitFailed, "recover", "--write-config", "none.yaml", "--repo", l.Path("nothing"), "--kind", "systemd")
+	l.Must(t, exitFailed, "recover", "--write-config", "none.yaml", "--repo", l.Path("nothing"))
 
 	// The unit does not come up: the run stops when its timeline is open already.
 	broken := filepath.Join(l.dir, "broken")
@@ -144,4 +154,23 @@ func TestRecoverThroughACommand(t *testing.T) {
 		t.Errorf("%v, the flags are\n%s", err, after)
 	}
 	l.has(t, "a", "b")
+}
+
+// What is given up is shown by kind and namespace before one says yes, as `restore` does:
+// across hosts by the archive, on this machine by the members' logs as well.
+func TestRecoverShowsWhatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	l := loseMember(t, "/registry/configmaps/shop/a", "/registry/pods/shop/x", "/registry/pods/shop/y")
+	m := l.cluster.Member(0)
+	ranges := l.list(t, l.Path("repo")).Ranges
+	end := ranges[len(ranges)-1].LastIndex
+	local := []string{"recover", "--local", m.Name + "=" + m.DataDir, "--data-dir", dataDirs(l.Path("new"))}
+	for name, args := range map[string][]string{
+		"hosts": l.known, "a member": local, "a member and the archive": append(slices.Clone(local), "--repo", l.Path("repo")),
+	} {
+		e := l.Run(t, append(slices.Clone(args), "--dry-run", "--index", fmt.Sprint(end-3))...)
+		require.Contains(t, e.Stdout, "All writes after the point are given up, 3 in all:\n         2  pods in shop\n         1  configmaps in shop\n", "%s: %s", name, e)
+		e = l.Must(t, exitOK, append(slices.Clone(args), "--dry-run")...)
+		require.NotContains(t, e.Stdout, "given up", "%s: %s", name, e)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,6 +41,39 @@ func expectRecovered(t *testing.T, version string, r recoveryReport, acks []stor
 	n := startRestored(t, version, restoreReport{Restore: r.Restore})
 	expectWrites(t, t.Context(), n.Client(t), acks)
 	expectEqual(t, t.Context(), n)
+}
+
+// TestRecoverLocal_OldCopy_Named: of a copy that was made while its member ran no file shows
+// that it is one. The condition stands beside PROVEN, and a log that was last written long
+// before the others is named.
+func TestRecoverLocal_OldCopy_Named(t *testing.T) {
+	t.Parallel()
+	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3})
+	w := storetest.StartWriter(t, c.Client(t), writerPrefix)
+	w.WaitFor(t, 60)
+	u := newUser(t)
+	for _, part := range []string{"snap", "wal"} { // the log reaches further than the database
+		require.NoError(t, os.CopyFS(u.Path("copy", "member", part), os.DirFS(filepath.Join(c.Member(0).DataDir, "member", part))))
+	}
+	files, err := filepath.Glob(u.Path("copy", "member", "wal", "*"))
+	require.NoError(t, err)
+	for _, path := range files {
+		require.NoError(t, os.Chtimes(path, time.Time{}, time.Now().Add(-3*time.Hour)))
+	}
+	w.WaitFor(t, 120)
+	c.KillAll()
+	w.Stop()
+	recovered := func(m1 string) string {
+		local := "m1=" + m1 + "," + survivors(c, 1)
+		return u.Must(t, exitOK, "recover", "--local", local, "--declare-dead", "m3", "--data-dir", dataDirs(u.Path("new")), "--dry-run").Stdout
+	}
+	const named = "Warning: the log of m1 was last written at "
+	if out := recovered(u.Path("copy")); !strings.Contains(out, "\nPROVEN: ") || !strings.Contains(out, "Condition: each directory is the member's own, or was copied after all members had stopped") || !strings.Contains(out, named) {
+		t.Errorf("the condition or the old copy is not named: %s", out)
+	}
+	if out := recovered(c.Member(0).DataDir); strings.Contains(out, named) {
+		t.Errorf("named without a reason: %s", out)
+	}
 }
 
 // Promise 2 by the command line: all members are killed after the last

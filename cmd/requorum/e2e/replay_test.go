@@ -49,7 +49,7 @@ func TestKilledReplay(t *testing.T) {
 	u := newUser(t)
 	repo := u.Path("repo")
 	client := c.Client(t)
-	base := u.backup(t, c.Endpoints(), []string{"file://" + repo})[0]
+	base := u.backup(t, c.Endpoints(), "file://"+repo)
 	putMany(t, client, replayPuts)
 	undo, err := client.Put(t.Context(), "/web", "up")
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ const (
 	exitNothing     = 4
 	exitIncomplete  = 5
 	exitUnproven    = 6
+	exitStartedOver = 7
 	exitInterrupted = 130
 )
 
@@ -27,13 +28,9 @@ const (
 // a field that is renamed is noticed.
 type (
 	backupReport struct {
-		Repositories []struct {
-			OK          bool               `json:"ok"`
-			Error       string             `json:"error"`
-			NewTimeline bool               `json:"new_timeline"`
-			Backup      *snapshot.Manifest `json:"backup"`
-		} `json:"repositories"`
-		Skipped []struct {
+		NewTimeline bool               `json:"new_timeline"`
+		Backup      *snapshot.Manifest `json:"backup"`
+		Skipped     []struct {
 			Endpoint string `json:"endpoint"`
 			Error    string `json:"error"`
 		} `json:"skipped_members"`
@@ -50,6 +47,7 @@ type (
 		ID               string                  `json:"id"`
 		Timelines        []repository.Timeline   `json:"timelines"`
 		Current          *repository.TimelineID  `json:"current_timeline"`
+		StartedOver      string                  `json:"started_over"`
 		Superseded       []repository.Superseded `json:"superseded"`
 		Backups          []listedBackup          `json:"backups"`
 		Damaged          []damagedReport         `json:"damaged"`
@@ -108,8 +106,8 @@ type (
 		Status report.Status `json:"status"`
 		*report.Report
 		Verdict *struct {
-			Sequence uint64 `json:"sequence"`
-			Error    string `json:"error"`
+			Backups int    `json:"backups"`
+			Error   string `json:"error"`
 		} `json:"verdict"`
 	}
 	pruneReport struct {
@@ -121,16 +119,16 @@ type (
 		Checks []checkReport `json:"checks"`
 	}
 	checkReport struct {
-		Check   string `json:"check"`
-		Verdict string `json:"verdict"`
-		Text    string `json:"text"`
-		Next    string `json:"next"`
+		Check  string `json:"check"`
+		Status string `json:"status"`
+		Text   string `json:"text"`
+		Next   string `json:"next"`
 	}
 )
 
-// The verdicts of a check of doctor's.
+// The statuses of a check of doctor.
 const (
-	checkOK   = "ok"
-	checkWarn = "warning"
-	checkFail = "failed"
+	checkOK      = "ok"
+	checkWarning = "warning"
+	checkProblem = "problem"
 )

@@ -33,7 +33,7 @@ func scriptSSHKey(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // scriptForge writes what somebody who may add objects can against a timeline: that it has
-// ended, that it branched, that its first backup and its log were pruned: forge folder timeline
+// ended, that it branched, that its first backup was pruned: forge folder timeline
 func scriptForge(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: forge folder timeline")
@@ -54,7 +54,6 @@ func scriptForge(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(errors.Join(
 		repo.OpenTimeline(ctx, repository.Timeline{ID: branch, Parent: &repository.Branch{Timeline: id, RaftIndex: 1}, Reason: "forged", Created: now.Add(time.Hour)}),
 		repo.RecordPruned(ctx, repository.Pruned{Timeline: id, Backup: fulls[0].ID, Reason: "forged", Created: now}),
-		repo.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: id, Index: 1 << 40, Reason: "forged", Created: now}),
 	))
 }
 

@@ -88,12 +88,12 @@ func scriptEtcd(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
-		DataDir: ts.MkAbs(dir), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+		DataDir: ts.MkAbs(dir), Members: 1, FreePorts: true, Settings: store.Settings{LogFile: os.DevNull},
 	})
 	ts.Check(err)
 	ts.Defer(c.Kill)
 	ts.Setenv("ENDPOINT", c.Endpoints()[0])
-	ts.Setenv("DATADIR", c.Members()[0].Config().DataDir)
+	ts.Setenv("DATADIR", c.Members()[0].DataDir())
 }
 
 // scriptArchived waits until all that the member has applied is archived in the

@@ -26,7 +26,7 @@ type server struct {
 
 // startOnce starts etcd as an operator's unit file would, whatever lies in its
 // data directory.
-func startOnce(t testing.TB, version, name, dataDir, initialCluster, state string) *server {
+func startOnce(t testing.TB, version, name, dataDir, initialCluster, state string, more ...string) *server {
 	t.Helper()
 	peer := ""
 	for part := range strings.SplitSeq(initialCluster, ",") {
@@ -35,10 +35,10 @@ func startOnce(t testing.TB, version, name, dataDir, initialCluster, state strin
 		}
 	}
 	s := &server{clientURL: "http://" + storetest.FreeAddress(t)}
-	cmd := exec.Command(storetest.Binary(t, version, "etcd"), "--name", name, "--data-dir", dataDir,
+	cmd := exec.Command(storetest.Binary(t, version, "etcd"), append([]string{"--name", name, "--data-dir", dataDir,
 		"--listen-client-urls", s.clientURL, "--advertise-client-urls", s.clientURL,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-		"--initial-cluster", initialCluster, "--initial-cluster-state", state)
+		"--initial-cluster", initialCluster, "--initial-cluster-state", state}, more...)...)
 	var err error
 	s.Process, err = storetest.StartProcess(cmd, filepath.Join(t.TempDir(), name+".log"))
 	require.NoError(t, err)

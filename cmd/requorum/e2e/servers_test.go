@@ -25,7 +25,7 @@ func TestOtherS3Servers(t *testing.T) {
 			cluster := startPlain(t, "3.7", 1, killKeys, killValueSize)
 			u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
 			repo := server.URL("backups", "etcd", c.query...)
-			e := u.Must(t, exitOK, append(backupArgs(cluster.Endpoints(), []string{repo}), "--read-back")...)
+			e := u.Must(t, exitOK, append(backupArgs(cluster.Endpoints(), repo), "--read-back")...)
 			if c.note == "" && e.Stderr != "" || !strings.Contains(e.Stderr, c.note) {
 				t.Errorf("want %q on standard error: %s", c.note, e)
 			}

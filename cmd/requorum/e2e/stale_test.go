@@ -84,7 +84,7 @@ func TestIsolatedMember(t *testing.T) {
 			u := newUser(t)
 			repo := "file://" + u.Path("repo")
 
-			alone := backupArgs([]string{c.Member(c.isolated).ClientURL}, []string{repo})
+			alone := backupArgs([]string{c.Member(c.isolated).ClientURL}, repo)
 			e := u.Must(t, exitFailed, append(alone, "--command-timeout", "2s")...)
 			if !strings.Contains(e.Stderr, "up to date") || !strings.Contains(e.Stderr, c.Member(c.isolated).ClientURL) {
 				t.Errorf("the reason or the endpoint is not named: %s", e)
@@ -93,18 +93,18 @@ func TestIsolatedMember(t *testing.T) {
 
 			// It comes first in the list, which decides nothing.
 			endpoints := []string{c.Member(c.isolated).ClientURL, c.Member(c.leader).ClientURL, c.Member(c.follower).ClientURL}
-			c.expectMissed(t, u, repo, u.backup(t, endpoints, []string{repo})[0])
+			c.expectMissed(t, u, repo, u.backup(t, endpoints, repo))
 
 			// The leader and the isolated one: a follower would be taken first, but
 			// this one is behind.
-			c.expectMissed(t, u, repo, u.backup(t, endpoints[:2], []string{repo})[0])
+			c.expectMissed(t, u, repo, u.backup(t, endpoints[:2], repo))
 
 			expectLiarFound(t, c, u)
 
 			// Without a quorum nobody can know what was acknowledged.
 			c.Kill(c.leader)
 			before := len(u.list(t, repo).Backups)
-			e = u.Must(t, exitFailed, append(backupArgs([]string{endpoints[0], endpoints[2]}, []string{repo}), "--command-timeout", "2s")...)
+			e = u.Must(t, exitFailed, append(backupArgs([]string{endpoints[0], endpoints[2]}, repo), "--command-timeout", "2s")...)
 			if r := u.list(t, repo); len(r.Backups) != before || len(r.Incomplete) != 0 {
 				t.Errorf("listed after %s: %+v", e, r)
 			}
@@ -123,7 +123,7 @@ func expectLiarFound(t *testing.T, c *cutOff, u *user) {
 		}
 		return c.Member(c.follower).ClientURL
 	})
-	e := u.Must(t, exitFailed, backupArgs([]string{liar.url}, []string{repo})...)
+	e := u.Must(t, exitFailed, backupArgs([]string{liar.url}, repo)...)
 	if !strings.Contains(e.Stderr, snapshot.ErrStale.Error()) {
 		t.Errorf("the reason is not named: %s", e)
 	}
@@ -133,9 +133,9 @@ func expectLiarFound(t *testing.T, c *cutOff, u *user) {
 	expectNone(t, u, repo, e)
 
 	before := liar.count("/Snapshot")
-	e = u.Must(t, exitOK, backupArgs([]string{liar.url, c.Member(c.leader).ClientURL}, []string{repo})...)
+	e = u.Must(t, exitOK, backupArgs([]string{liar.url, c.Member(c.leader).ClientURL}, repo)...)
 	r := decode[backupReport](t, e)
-	c.expectMissed(t, u, repo, r.Repositories[0].Backup)
+	c.expectMissed(t, u, repo, r.Backup)
 	if liar.count("/Snapshot") == before || len(r.Skipped) != 1 || r.Skipped[0].Endpoint != liar.url {
 		t.Errorf("the liar was not tried, or not named: %s", e)
 	}
@@ -155,7 +155,7 @@ func TestSwitchingEndpoint(t *testing.T) {
 		n++
 		return c.Member(n % 3).ClientURL
 	})
-	e := u.Must(t, exitFailed, backupArgs([]string{balancer.url}, []string{u.Path("repo")})...)
+	e := u.Must(t, exitFailed, backupArgs([]string{balancer.url}, u.Path("repo"))...)
 	if !strings.Contains(e.Stderr, "load balancer") {
 		t.Errorf("the reason is not named: %s", e)
 	}

@@ -46,7 +46,7 @@ func verifyVersion(t *testing.T, version string) {
 	repo, endpoints := u.Path("repo"), strings.Join(c.Endpoints(), ",")
 	member := c.Member(0)
 	archive := func() {
-		u.Must(t, exitOK, "archive", "--once", "--data-dir", member.DataDir, "--endpoints", member.ClientURL, "--repo", repo)
+		u.Must(t, exitOK, "agent", "--once", "--data-dir", member.DataDir, "--endpoints", member.ClientURL, "--repo", repo)
 	}
 	_, err := c.Client(t).Put(t.Context(), "/first", "x")
 	require.NoError(t, err)

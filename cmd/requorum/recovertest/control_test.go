@@ -1,7 +1,6 @@
 package recovertest
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,8 +84,8 @@ func (h *Host) keys(t testing.TB) string {
 	if h.site.options.Clients {
 		clients = fmt.Sprintf(", clients: [{name: front, kind: command, process: %s, command: {start: [%q], stop: [%q]}}]", h.front(), filepath.Join(h.dir, "start-front"), filepath.Join(h.dir, "stop-front"))
 	}
-	return fmt.Sprintf("{member: %s, peer-urls: [%q], client-urls: [%q], run: %q, requorum: %q, data-dir: %q, kind: store, store: {command: %s, log-file: %q}, stop-timeout: 30s, start-timeout: 30s, state-dir: %q%s}",
-		h.Name, h.PeerURL, h.ClientURL, filepath.Join(h.dir, "reach"), storetest.Requorum(t), h.DataDir, quoted(t, h.etcdCommand()), h.EtcdLog(), h.StateDir(), clients)
+	return fmt.Sprintf("{member: %s, peer-urls: [%q], client-urls: [%q], run: %q, requorum: %q, data-dir: %q, kind: command, command: {start: [%q], stop: [%q]}, stop-timeout: 30s, start-timeout: 30s, state-dir: %q%s}",
+		h.Name, h.PeerURL, h.ClientURL, filepath.Join(h.dir, "reach"), storetest.Requorum(t), h.DataDir, filepath.Join(h.dir, "start-etcd"), filepath.Join(h.dir, "stop-etcd"), h.StateDir(), clients)
 }
 
 // ControlClient asks the host for a run. It ends with the test.
@@ -94,9 +93,7 @@ func (h *Host) ControlClient(t testing.TB, run string) *host.Client {
 	t.Helper()
 	cfg, err := recovery.ReadConfig(h.site.ClusterFile(t, h))
 	require.NoError(t, err)
-	identities, environment, err := host.Secrets(cfg.IdentityFiles)
-	require.NoError(t, err)
-	lines := recovery.Lines(cfg, "dev", identities, environment)
+	lines := recovery.Lines(cfg, "dev", func() *os.File { return nil })
 	t.Cleanup(lines[0].Close)
 	return lines[0].As(run)
 }
@@ -117,12 +114,4 @@ func (s *Site) ClusterFile(t testing.TB, hosts ...*Host) string {
 	path := filepath.Join(s.Dir, "cluster.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o600))
 	return path
-}
-
-// quoted is JSON, which YAML reads.
-func quoted(t testing.TB, v any) string {
-	t.Helper()
-	data, err := json.Marshal(v)
-	require.NoError(t, err)
-	return string(data)
 }

@@ -51,6 +51,7 @@ func (s *Site) addHost(t testing.TB, n int) *Host {
 func (h *Host) configure(t testing.TB) {
 	t.Helper()
 	h.reachable(t)
+	h.writeEtcd(t)
 	if h.site.options.Clients {
 		h.writeFront(t)
 	}
@@ -124,7 +125,6 @@ func (h *Host) etcdCommand() []string {
 
 // hostEnv is the environment of a host's processes.
 func (h *Host) hostEnv() []string {
-	// Go on arm64: 3.4 wants to see that this is meant.
 	return append(slices.Clone(h.site.Env), "HOME="+h.dir, "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
 }
 
@@ -161,6 +161,28 @@ func (s *Site) WaitReady(t testing.TB, hosts ...*Host) {
 	for _, h := range hosts {
 		storetest.Eventually(t, h.Name+" is ready", func() error { return storetest.Healthy(client, h.ClientURL) })
 	}
+}
+
+// writeEtcd writes the programs that start and stop the member during a recovery, whoever
+// started it. A member that waits for its quorum takes long to end: it is killed then.
+func (h *Host) writeEtcd(t testing.TB) {
+	t.Helper()
+	h.writeMode(t, "start-etcd", fmt.Sprintf("#!/bin/sh\nsetsid %s </dev/null >>%s 2>&1 &\n", strings.Join(h.etcdCommand(), " "), h.EtcdLog()), 0o700)
+	h.writeMode(t, "stop-etcd", fmt.Sprintf(`#!/bin/sh
+members() {
+	for pid in $(ip netns pids %s); do
+		[ "$(readlink /proc/$pid/exe)" != %q ] || echo $pid
+	done
+}
+for signal in TERM KILL; do
+	kill -$signal $(members) 2>/dev/null
+	for i in $(seq 100); do
+		[ -n "$(members)" ] || exit 0
+		sleep 0.1
+	done
+done
+exit 1
+`, h.space, h.site.etcd), 0o700)
 }
 
 // front is the name of the program, of no other host, that stands for a client of the cluster:

@@ -165,25 +165,3 @@ func sweep(t testing.TB, number int) {
 		ip(t, "link", "del", bridgeName(number))
 	}
 }
-
-// What a test binary that was killed has left goes when the next site begins,
-// and what another one has does not.
-func TestLeftovers(t *testing.T) {
-	needNetwork(t)
-	require.NoError(t, os.MkdirAll(locks(), 0o700))
-	left, lock := takeNumber(t)
-	addBridge(t, left)
-	space := addHost(t, left, 1)
-	p := space.start(t, filepath.Join(t.TempDir(), "log"), os.Environ(), "sleep", "1000")
-	other, otherLock := takeNumber(t)
-	if !p.Running() || other == left {
-		t.Fatalf("number %d was taken from its owner", left)
-	}
-	lock.Close() // as the kernel does for a process that is killed
-	removeLeftovers(t)
-	<-p.Done()
-	if exists(filepath.Join(netnsDir, string(space))) || exists("/sys/class/net/"+bridgeName(left)) {
-		t.Errorf("namespace or bridge of number %d is still there", left)
-	}
-	otherLock.Close()
-}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -59,6 +60,17 @@ var faults = []fault{
 	{"switched off", func(t *testing.T, m *Machine) { m.LinkDown(t); m.off(t) }, func(t *testing.T, m *Machine) { m.LinkUp(t); m.boot(t) }},
 }
 
+// nameCluster fills in the cluster's name, where the file has its ID.
+func (s *Machines) nameCluster(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(s.Dir, "cluster.yaml")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	named := regexp.MustCompile(`(?m)^cluster: "[0-9a-f]+"`).ReplaceAll(text, []byte("cluster: "+s.Cluster))
+	require.NotEqual(t, string(text), string(named))
+	require.NoError(t, os.WriteFile(path, named, 0o600))
+}
+
 // disaster is one recovery, of the cluster that the one before has made.
 func (s *Machines) disaster(t *testing.T, i int, count *tally) {
 	prefix := fmt.Sprintf("/disaster/%d/", i)
@@ -76,9 +88,11 @@ func (s *Machines) disaster(t *testing.T, i int, count *tally) {
 	typed, began := 0, time.Now()
 	first := s.firstWrite(t, prefix)
 	if i == 0 {
-		write := []string{"recover", "--write-config", "cluster.yaml", "--repo", s.Repository, "--kind", "systemd", "--cluster", s.Cluster}
+		write := []string{"recover", "--write-config", "cluster.yaml", "--repo", s.Repository}
 		typed = keystrokes(write)
 		s.Must(t, exitOK, write...)
+		s.nameCluster(t)
+		typed += len(s.Cluster)
 	}
 	args := append([]string{"recover", "--config", "cluster.yaml", "--yes"}, given...)
 	typed += keystrokes(args)
@@ -209,14 +223,11 @@ func (s *Machines) heldBy(t *testing.T, l *Load, m *Machine) *Load {
 	return held
 }
 
-// damage overwrites the beginning of the database of a machine that is off.
+// damage makes the keys in the database of a machine that is off unreadable. Its raft index
+// stays readable: without it, the log would not count.
 func (m *Machine) damage(t *testing.T) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(m.DataDir, "member", "snap", "db"), os.O_WRONLY, 0)
-	require.NoError(t, err)
-	defer f.Close()
-	_, err = f.Write([]byte(strings.Repeat("damaged ", 8<<10)))
-	require.NoError(t, err)
+	flipPage(t, filepath.Join(m.DataDir, "member", "snap", "db"))
 }
 
 // newDisk sets a machine up anew that is off: etcd is installed, and not enabled yet.

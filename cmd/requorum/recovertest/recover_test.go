@@ -14,12 +14,13 @@ import (
 
 // Exit codes, as docs/commands.md has them.
 const (
-	exitOK       = 0
-	exitFailed   = 1
-	exitUsage    = 2
-	exitDamaged  = 3
-	exitNothing  = 4
-	exitUnproven = 6
+	exitOK         = 0
+	exitFailed     = 1
+	exitUsage      = 2
+	exitDamaged    = 3
+	exitNothing    = 4
+	exitIncomplete = 5
+	exitUnproven   = 6
 )
 
 // figure states what a test has counted: the soak's report keeps it.

@@ -19,7 +19,7 @@ import (
 
 // Options say what to start.
 type Options struct {
-	Version string // of etcd: 3.4, 3.5, 3.6 or 3.7
+	Version string // of etcd: 3.5, 3.6 or 3.7
 	Hosts   int    // 0 is 3
 	// Spare hosts have no member as yet: new hardware.
 	Spare int

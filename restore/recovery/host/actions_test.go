@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -154,10 +155,18 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			if _, err := line.As(run2).Undo(t.Context()); codeOf(err) != Conflict {
 				t.Errorf("undone by another run: %v", err)
 			}
-			_, err = c.Undo(t.Context())
-			require.NoError(t, err)
-			if _, err := c.Undo(t.Context()); codeOf(err) != NotFound {
-				t.Errorf("undone twice: %v", err)
+			var undone *Undone
+			for range 2 {
+				done, err := c.Undo(t.Context())
+				require.NoError(t, err)
+				if undone != nil {
+					require.Equal(t, undone, done.Undone, "undone twice")
+				}
+				undone = done.Undone
+				require.Equal(t, cfg.Member.DataDir, undone.PutBack)
+			}
+			if state, err = c.Member(t.Context()); err != nil || len(state.Aside) > 0 || !slices.Equal(state.Undone, []string{run1}) {
+				t.Errorf("%+v %v", state, err)
 			}
 			_, err = c.Start(t.Context())
 			require.NoError(t, err)
@@ -209,8 +218,8 @@ func TestDecide(t *testing.T) {
 		t.Helper()
 		for what, act := range map[string]func(*Client) (*Done, error){
 			"stop":    func(c *Client) (*Done, error) { return c.Stop(t.Context()) },
-			"quiesce": func(c *Client) (*Done, error) { return c.Quiesce(t.Context()) },
-			"resume":  func(c *Client) (*Done, error) { return c.Resume(t.Context()) },
+			"quiesce": func(c *Client) (*Done, error) { return c.Quiesce(t.Context(), false) },
+			"resume":  func(c *Client) (*Done, error) { return c.Resume(t.Context(), false) },
 		} {
 			if _, err := act(line.As(run)); codeOf(err) != want || (err == nil) != (want == "") {
 				t.Errorf("%s of %s: %v", what, run, err)
@@ -359,7 +368,7 @@ func TestDirectoriesThatChanged(t *testing.T) {
 	if _, err := c.Files(t.Context(), run1); codeOf(err) != BadRequest {
 		t.Errorf("its files: %v", err)
 	}
-	if _, err := c.Rebuild(t.Context(), RebuildPlan{}, nil); codeOf(err) != BadRequest {
+	if _, err := c.Rebuild(t.Context(), RebuildPlan{}); codeOf(err) != BadRequest {
 		t.Errorf("rebuilt: %v", err)
 	}
 	if data, err := os.ReadFile(filepath.Join(changed.Member.DataDir, "member", "snap", "db")); err != nil || string(data) != "database" {
@@ -380,7 +389,7 @@ func TestRebuildBeforeTheSetAside(t *testing.T) {
 	line := lineTo(t, cfg, "test")
 	refused := func(run string) {
 		t.Helper()
-		_, err := line.As(run).Rebuild(t.Context(), RebuildPlan{}, nil)
+		_, err := line.As(run).Rebuild(t.Context(), RebuildPlan{})
 		if codeOf(err) != BadRequest || !strings.Contains(err.Error(), "has not set the old data aside") {
 			t.Errorf("%s: %v", run, err)
 		}

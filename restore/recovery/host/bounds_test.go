@@ -116,6 +116,15 @@ func TestDigestIsBounded(t *testing.T) {
 	}
 }
 
+// Small values take far more memory than their text.
+func TestAnswer_ManyValues_IsRefused(t *testing.T) {
+	t.Parallel()
+	var files Sent
+	_, err := take(frame{Done: true, Value: []byte(`{"files":[{}` + strings.Repeat(",{}", maxValues+1) + "]}")}, &files, nil)
+	require.ErrorContains(t, err, "values came")
+	require.Empty(t, files.Files)
+}
+
 // Data that is more than one line has, or less than that says, ends the conversation.
 func TestRawDataIsBounded(t *testing.T) {
 	t.Parallel()

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,13 +16,23 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// faults are hosts whose data was set aside, and another one that has none.
+// faults are hosts whose data was set aside, and the database that peer has built of its.
 type faults struct {
 	*lost
 	peer, other *testHost
+	image       *Image
+}
+
+// built is the plan by which other hosts get the database of peer.
+func (f *faults) built(t *testing.T) RebuildPlan {
+	t.Helper()
+	plan := f.planned(t, f.from(t, f.peer.name))
+	plan.Image = f.image
+	return plan
 }
 
 // TestFaults: what goes wrong on the way to a member is got around, or reported, and
@@ -37,20 +45,21 @@ func TestFaults(t *testing.T) {
 	}
 	f.peer, f.other = f.copied(t, 1).setAside(run1), f.copied(t, 2).setAside(run1)
 	f.survey(t, run1, f.peer, f.other)
+	first, err := f.peer.rebuild(f.planned(t, f.from(t, f.peer.name)))
+	require.NoError(t, err)
+	if f.image = first.Image; f.image == nil || f.image.From != f.peer.name || f.image.Size == 0 || len(f.peer.leftovers()) > 0 {
+		t.Fatalf("%+v", first)
+	}
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *faults)
 	}{
-		{"Repository", testRepository},
-		{"OwnDataFirst", testOwnDataFirst},
 		{"SeparateLog", testSeparateLog},
+		{"NotItsOwn", testNotItsOwn},
 		{"PeerAway", testPeerAway},
 		{"PeerDiesMidway", testPeerDiesMidway},
 		{"PeerStalls", testPeerStalls},
 		{"FlippedByte", testFlippedByte},
-		{"OtherRepository", testOtherRepository},
-		{"RepositoryAway", testRepositoryAway},
-		{"NoRepositoryNeeded", testNoRepositoryNeeded},
 		{"OtherCluster", testOtherCluster},
 		{"OtherPlan", testOtherPlan},
 		{"NoRoom", testNoRoom},
@@ -87,40 +96,8 @@ func failsWith(t *testing.T, h *testHost, err error, want ...string) {
 	nothingBuilt(t, h)
 }
 
-// testRepository: from the repository's snapshot and a peer's log comes the same
-// state as from the peer alone.
-func testRepository(t *testing.T, f *faults) {
-	h := f.empty(t)
-	a, err := h.rebuild(f.planned(t, f.stored(t, f.peer.name)), f.peer)
-	require.NoError(t, err)
-	if len(a.Brought) != 2 || a.Brought[0].From != f.peer.name || !strings.HasPrefix(a.Brought[1].From, "file://") || a.Brought[1].Bytes == 0 {
-		t.Errorf("%+v", a.Brought)
-	}
-	b, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.other.name)), f.other)
-	require.NoError(t, err)
-	if !reflect.DeepEqual(state(a), state(b)) {
-		t.Errorf("%v and %v", state(a), state(b))
-	}
-	if left := h.leftovers(); len(left) > 0 {
-		t.Errorf("%v is left", left)
-	}
-}
-
-// testOwnDataFirst: what lies here is not fetched.
-func testOwnDataFirst(t *testing.T, f *faults) {
-	h := f.copied(t, 0).setAside(run1)
-	own := f.from(t, f.other.name)
-	own.Base = sources.Base{Owner: h.name, Revision: 1} // its log from the first entry
-	own.Log = []sources.Piece{{Owner: h.name, First: 1, Last: own.Index}}
-	r, err := h.rebuild(f.planned(t, f.from(t, f.peer.name), own), f.peer)
-	require.NoError(t, err)
-	if len(r.Brought) != 1 || r.Brought[0].From != HereName || !strings.Contains(r.Brought[0].Why, "this host") {
-		t.Errorf("%+v", r.Brought)
-	}
-}
-
-// testSeparateLog: a log in a directory of its own is found on this host and on
-// another one, set aside or surveyed, and the new one is built there.
+// testSeparateLog: a log in a directory of its own is found on this host, set aside or
+// surveyed, and the new one is built there.
 func testSeparateLog(t *testing.T, f *faults) {
 	h := f.copied(t, 2)
 	dir, wal := h.cfg.Member.DataDir, filepath.Join(t.TempDir(), "wal")
@@ -130,112 +107,86 @@ func testSeparateLog(t *testing.T, f *faults) {
 	seen := *f.lost
 	seen.survey(t, run1, f.peer, h)
 	plan := seen.planned(t, seen.from(t, h.name))
-	a, err := f.empty(t).rebuild(plan, h)
-	if err != nil || a.Brought[0].From != h.name {
-		t.Fatalf("elsewhere: %+v %v", a, err)
-	}
-	b, err := h.rebuild(plan, h)
-	if err != nil || b.Brought[0].From != HereName {
-		t.Fatalf("its own: %+v %v", b, err)
-	}
-	if !reflect.DeepEqual(state(a), state(b)) {
-		t.Errorf("%v and %v", state(a), state(b))
-	}
+	a, err := h.rebuild(plan)
+	require.NoError(t, err)
 	require.NoError(t, restore.CheckStartable(dir, wal))
-	again, err := h.rebuild(plan, h)
-	if err != nil || !again.Earlier {
+	again, err := h.rebuild(plan)
+	if err != nil || !again.Earlier || again.Image.ID != a.Image.ID {
 		t.Errorf("again: %+v %v", again, err)
 	}
+	plan.Image = a.Image
+	b, err := f.empty(t).rebuild(plan, h)
+	if err != nil || !reflect.DeepEqual(state(a), state(b)) {
+		t.Errorf("%v and %v, %v", state(a), state(b), err)
+	}
 }
 
-// testPeerAway: another peer is taken, and the reason is reported.
+// testNotItsOwn: a host builds of its own data only.
+func testNotItsOwn(t *testing.T, f *faults) {
+	h := f.empty(t)
+	_, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
+	failsWith(t, h, err, "made of the data of ["+f.peer.name+"]")
+	plan := f.planned(t, f.from(t, f.peer.name))
+	plan.Source.Base.Owner = sources.ArchivePrefix + "7-1"
+	_, err = f.other.rebuild(plan)
+	failsWith(t, h, err, "made of the data of")
+}
+
+// testPeerAway: the reason is reported.
 func testPeerAway(t *testing.T, f *faults) {
 	h := f.empty(t)
-	gone := &testHost{name: f.peer.name}
-	if _, err := h.rebuild(f.planned(t, f.from(t, gone.name)), gone); err == nil {
-		t.Fatal("from a host that is away")
-	} else {
-		failsWith(t, h, err, "host "+gone.name, "it is away")
-	}
-	r, err := h.rebuild(f.planned(t, f.from(t, gone.name), f.from(t, f.other.name)), gone, f.other)
-	if err != nil || r.Brought[0].From != f.other.name || !strings.Contains(r.Brought[0].Why, "it is away") {
-		t.Errorf("%+v %v", r, err)
-	}
+	_, err := h.rebuild(f.built(t), &testHost{name: f.peer.name})
+	failsWith(t, h, err, "copy the database from "+f.peer.name, "it is away")
 }
 
-// testPeerDiesMidway: in the middle of the copy.
+// testPeerDiesMidway: in the middle of the copy; what came is not copied again.
 func testPeerDiesMidway(t *testing.T, f *faults) {
-	first, other := f.peer, f.other
-	if fileBytes(t, first) > fileBytes(t, other) { // whose files are smaller is asked first
-		first, other = other, first
-	}
-	dying := func(t *testing.T) (*testHost, func()) {
-		dead := false
-		peer := first.after(2<<20, false, func(context.Context, io.Writer, []byte) (int, error) {
-			dead = true
-			return 0, errors.New("its line was cut")
-		})
-		return peer, func() {
-			if !dead {
-				t.Error("it did not die midway")
-			}
-		}
-	}
+	dead := false
+	peer := f.peer.after(1<<20, false, func(context.Context, io.Writer, []byte) (int, error) {
+		dead = true
+		return 0, errors.New("its line was cut")
+	})
 	h := f.empty(t)
-	peer, died := dying(t)
-	_, err := h.rebuild(f.planned(t, f.from(t, peer.name)), peer)
-	failsWith(t, h, err, "copy the data of "+peer.name, "its line was cut")
-	died()
-
-	// What came is not brought again, from whom it came.
-	r, err := h.rebuild(f.planned(t, f.from(t, other.name)), other)
+	_, err := h.rebuild(f.built(t), peer)
+	failsWith(t, h, err, "copy the database from "+peer.name, "its line was cut")
+	if !dead {
+		t.Error("it did not die midway")
+	}
+	r, err := h.rebuild(f.built(t), f.peer)
 	require.NoError(t, err)
-	all := r.Brought[0].Bytes
+	whole, err := f.empty(t).rebuild(f.built(t), f.peer)
+	if err != nil || r.Brought[0].Bytes >= whole.Brought[0].Bytes || !reflect.DeepEqual(state(r), state(whole)) {
+		t.Errorf("%+v and %+v, %v", r, whole, err)
+	}
+	// Of another image nothing is taken.
 	again := f.empty(t)
-	peer, died = dying(t)
-	owners := namesOf(peer, other)
-	_, err = again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name)), owners)
-	require.Error(t, err, "it did not fail")
-	died()
-	r, err = again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name), f.from(t, other.name)), owners)
-	if err != nil || r.Brought[0].From != other.name || r.Brought[0].Bytes != all || !strings.Contains(r.Brought[0].Why, "its line was cut") {
-		t.Errorf("%+v %v", r, err)
+	_, err = again.rebuild(f.built(t), f.peer.after(1<<20, false, func(context.Context, io.Writer, []byte) (int, error) { return 0, errors.New("cut") }))
+	require.Error(t, err)
+	other := f.built(t)
+	image := *f.image
+	image.ID, other.Image = "another", &image
+	r, err = again.rebuild(other, f.peer)
+	if err != nil || r.Brought[0].Bytes != whole.Brought[0].Bytes {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
 // testPeerStalls: a host that sends nothing any more is not waited for.
 func testPeerStalls(t *testing.T, f *faults) {
 	h := f.empty(t)
-	if _, err := f.peer.reader().As(run1).Files(t.Context(), run1); err != nil { // its process runs
+	if _, err := f.peer.reader().As(run1).Files(t.Context(), ""); err != nil { // its process runs
 		t.Fatal(err)
 	}
-	whole, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
-	require.NoError(t, err)
 	h.stall = time.Second
-	stalls := f.peer.after(whole.Brought[0].Bytes-1<<20, false, func(ctx context.Context, _ io.Writer, _ []byte) (int, error) {
+	stalls := f.peer.after(1<<20, false, func(ctx context.Context, _ io.Writer, _ []byte) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
-	_, err = h.rebuild(f.planned(t, f.from(t, f.peer.name)), stalls)
+	_, err := h.rebuild(f.built(t), stalls)
 	failsWith(t, h, err, "nothing came for 1s")
 	h.stall = time.Minute
-	r, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
+	_, err = h.rebuild(f.built(t), f.peer)
 	require.NoError(t, err)
-	if again, all := r.Brought[0].Bytes, whole.Brought[0].Bytes; again >= all {
-		t.Errorf("%d bytes were copied again, of %d", again, all)
-	}
-}
-
-func fileBytes(t *testing.T, h *testHost) (sum int64) {
-	t.Helper()
-	files, err := h.operator(run1).Files(t.Context(), run1)
-	require.NoError(t, err)
-	for _, f := range files {
-		if strings.HasSuffix(f.Name, "/db") || strings.HasSuffix(f.Name, ".wal") {
-			sum += f.Size
-		}
-	}
-	return sum
 }
 
 // testFlippedByte: what was changed on the wire is copied again, and where it is
@@ -243,8 +194,8 @@ func fileBytes(t *testing.T, h *testHost) (sum int64) {
 func testFlippedByte(t *testing.T, f *faults) {
 	h := f.empty(t)
 	bad := f.peer.after(200<<10, true, flip)
-	_, err := h.rebuild(f.planned(t, f.from(t, bad.name)), bad)
-	failsWith(t, h, err, "copy the data of "+bad.name)
+	_, err := h.rebuild(f.built(t), bad)
+	failsWith(t, h, err, "copy the database from "+bad.name)
 	flipped := false
 	some := f.peer.after(1<<20, false, func(ctx context.Context, w io.Writer, p []byte) (int, error) {
 		if !flipped {
@@ -253,14 +204,25 @@ func testFlippedByte(t *testing.T, f *faults) {
 		}
 		return w.Write(p)
 	})
-	a, err := h.rebuild(f.planned(t, f.from(t, some.name)), some)
+	_, err = h.rebuild(f.built(t), some)
 	require.NoError(t, err)
 	if !flipped {
 		t.Error("nothing was changed on the wire")
 	}
-	b, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.other.name)), f.other)
-	if err != nil || !reflect.DeepEqual(state(a), state(b)) {
-		t.Errorf("%v and %v, %v", state(a), state(b), err)
+	same(t, f.peer, h)
+}
+
+// same compares the databases of two hosts' members.
+func same(t *testing.T, a, b *testHost) {
+	t.Helper()
+	var sums []snapshot.HashKV
+	for _, h := range []*testHost{a, b} {
+		hash, err := h.operator(run1).Hash(t.Context(), "", 0)
+		require.NoError(t, err)
+		sums = append(sums, hash)
+	}
+	if sums[0] != sums[1] || sums[0].Hash == 0 {
+		t.Errorf("%+v", sums)
 	}
 }
 
@@ -271,75 +233,19 @@ func flip(_ context.Context, w io.Writer, p []byte) (int, error) {
 	return w.Write(p)
 }
 
-// testOtherRepository: a request can name none that is not configured.
-func testOtherRepository(t *testing.T, f *faults) {
-	h := f.empty(t)
-	h.cfg.Repositories = nil
-	_, err := h.rebuild(f.planned(t, f.stored(t, f.peer.name)), f.peer)
-	failsWith(t, h, err, f.repository, "repositories")
-	h.cfg.Repositories = []string{t.TempDir()}
-	_, err = h.rebuild(f.planned(t, f.stored(t, f.peer.name)), f.peer)
-	failsWith(t, h, err, f.repository, "repositories", "no repository there")
-}
-
-// testRepositoryAway: the snapshot's object is gone, after it was looked at.
-func testRepositoryAway(t *testing.T, f *faults) {
-	h := f.empty(t)
-	broken := filepath.Join(t.TempDir(), "repository")
-	copyFolder(t, f.repository, broken)
-	h.cfg.Repositories = []string{broken}
-	stored := f.stored(t, f.peer.name)
-	stored.Base.Repository = "file://" + broken
-	damage(t, broken, "snapshot")
-	_, err := h.rebuild(f.planned(t, stored), f.peer)
-	failsWith(t, h, err, "from the data of "+f.peer.name)
-	r, err := h.rebuild(f.planned(t, stored, f.from(t, f.other.name)), f.peer, f.other)
-	require.NoError(t, err)
-	if len(r.Brought) != 1 || r.Brought[0].From != f.other.name {
-		t.Errorf("%+v", r.Brought)
-	}
-}
-
-// testNoRepositoryNeeded: a repository that does not answer, and a key that is missing,
-// hold up no host that builds from members' data: neither is asked for.
-func testNoRepositoryNeeded(t *testing.T, f *faults) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	asked := make(chan struct{})
-	go func() {
-		if c, err := silent.Accept(); err == nil {
-			close(asked)
-			_ = c.Close()
-		}
-	}()
-	defer silent.Close()
-	h := f.empty(t)
-	h.cfg.Repositories = []string{"s3://bucket/prefix?region=x&endpoint=http://" + silent.Addr().String()}
-	h.cfg.Identities = []string{"no key"}
-	_, err = h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
-	require.NoError(t, err)
-	select {
-	case <-asked:
-		t.Error("the repository was asked")
-	default:
-	}
-	h = f.empty(t)
-	h.cfg.Identities = []string{"no key"}
-	_, err = h.rebuild(f.planned(t, f.stored(t, f.peer.name)), f.peer)
-	failsWith(t, h, err, "identity-files")
-}
-
 // testOtherCluster: neither one nor the other cluster may be another than the
 // plan's.
 func testOtherCluster(t *testing.T, f *faults) {
-	h := f.empty(t)
-	plan := f.planned(t, f.from(t, f.peer.name))
+	h := f.copied(t, 0).setAside(run1)
+	plan := f.built(t)
 	plan.New++
 	_, err := h.rebuild(plan, f.peer)
 	failsWith(t, h, err, plan.New.String(), "its token and its members give cluster "+(plan.New-1).String())
-	plan = f.planned(t, f.from(t, f.peer.name))
+	plan = f.planned(t, f.from(t, f.other.name))
+	plan.Source.Base = sources.Base{Owner: h.name, Revision: 1}
+	plan.Source.Log = []sources.Piece{{Owner: h.name, First: 1, Last: plan.Source.Index}}
 	plan.Old++
-	_, err = h.rebuild(plan, f.peer)
+	_, err = h.rebuild(plan)
 	failsWith(t, h, err, "is of cluster "+(plan.Old-1).String(), plan.Old.String())
 }
 
@@ -347,7 +253,7 @@ func testOtherCluster(t *testing.T, f *faults) {
 // refused.
 func testOtherPlan(t *testing.T, f *faults) {
 	h := f.empty(t)
-	good := f.planned(t, f.from(t, f.peer.name))
+	good := f.built(t)
 	for _, c := range []struct {
 		change func(*RebuildPlan)
 		want   string
@@ -356,7 +262,8 @@ func testOtherPlan(t *testing.T, f *faults) {
 		{func(p *RebuildPlan) { p.ClusterToken = "" }, "no cluster token"},
 		{func(p *RebuildPlan) { p.Old = p.New }, "want two that differ"},
 		{func(p *RebuildPlan) { p.InitialCluster = "x=y" }, "want a URL"},
-		{func(p *RebuildPlan) { p.Source.Index += 1000 }, "from the data of " + f.peer.name},
+		{func(p *RebuildPlan) { p.Image = &Image{ID: "../x", From: f.peer.name, Size: 1} }, "none that requorum made"},
+		{func(p *RebuildPlan) { p.Image = &Image{ID: "x", From: f.peer.name, Size: 1 << 60} }, "none that requorum made"},
 		{func(p *RebuildPlan) {
 			p.InitialCluster = "another=http://10.0.0.1:2380"
 			p.New, _ = restore.ClusterID(p.InitialCluster, p.ClusterToken)
@@ -368,8 +275,6 @@ func testOtherPlan(t *testing.T, f *faults) {
 		_, err := h.rebuild(plan, f.peer)
 		failsWith(t, h, err, c.want)
 	}
-	_, err := h.operator(run1).Rebuild(t.Context(), good, nil)
-	failsWith(t, h, err, "does not say where the data of "+f.peer.name+" lies")
 }
 
 // testOthersLeftovers: what another run gathered is removed, and what this one did before the
@@ -380,7 +285,7 @@ func testOthersLeftovers(t *testing.T, f *faults) {
 	before := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run1+"-another0@"+h.name)
 	others := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run2+"@other")
 	require.NoError(t, errors.Join(os.MkdirAll(mine, 0o700), os.MkdirAll(before, 0o700), os.MkdirAll(others, 0o700)))
-	_, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
+	_, err := h.rebuild(f.built(t), f.peer)
 	require.NoError(t, err)
 	if left := h.leftovers(); len(left) != 1 || left[0] != others {
 		t.Errorf("%v is left", left)

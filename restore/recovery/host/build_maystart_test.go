@@ -23,7 +23,7 @@ func testMayStartPutBack(t *testing.T, f *faults) {
 	h := f.copied(t, 0)
 	h.cfg.Repositories = nil
 	h.setAside(run1)
-	plan := f.planned(t, f.from(t, f.peer.name))
+	plan := f.built(t)
 	_, err := h.rebuild(plan, f.peer)
 	require.NoError(t, err)
 	dir := h.cfg.Member.DataDir

@@ -21,7 +21,6 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -56,7 +55,7 @@ func lose(t *testing.T, version string) *lost {
 	place, err := disk.New(l.repository)
 	require.NoError(t, err)
 	defer place.Close()
-	_, err = snapshot.Take(t.Context(), snapshot.Request{Client: storeClient(t, l.c), Sinks: []sinks.Sink{place}, Tool: "test"})
+	_, err = snapshot.Take(t.Context(), snapshot.Request{Client: storeClient(t, l.c), Sink: place, Tool: "test"})
 	require.NoError(t, err)
 	l.fill = l.c.Fill(t, storetest.Load{Keys: 1500, ValueSize: 700, Overwrites: 100, Deletes: 50})
 	for i := range l.c.Size() { // all of them have all of it
@@ -239,14 +238,7 @@ func (h *testHost) setAside(run string) *testHost {
 }
 
 func (h *testHost) rebuild(plan RebuildPlan, owners ...*testHost) (*Rebuilt, error) {
-	return h.operator(run1, owners...).Rebuild(h.t.Context(), plan, namesOf(owners...))
-}
-
-func namesOf(hosts ...*testHost) (all []string) {
-	for _, h := range hosts {
-		all = append(all, h.name)
-	}
-	return all
+	return h.operator(run1, owners...).Rebuild(h.t.Context(), plan)
 }
 
 // leftovers are what a rebuild gathered and did not remove.
@@ -315,21 +307,9 @@ func (l *lost) from(t *testing.T, name string) sources.Source {
 	return s
 }
 
-// stored is the way that takes the repository's snapshot, and a member's log.
-func (l *lost) stored(t *testing.T, name string) sources.Source {
-	t.Helper()
-	a := l.findings.Archives[0]
-	full := a.Fulls[len(a.Fulls)-1]
-	s := l.from(t, name)
-	s.Base = sources.Base{Owner: a.Name, Backup: full.ID, Timeline: a.Timeline, Repository: a.Repository, Index: full.Index, Term: full.Term, Revision: full.Revision}
-	s.Log = []sources.Piece{{Owner: name, First: full.Index + 1, Last: s.Index}}
-	return s
-}
-
 // planned is a plan to rebuild the cluster of three.
-func (l *lost) planned(t *testing.T, source sources.Source, others ...sources.Source) RebuildPlan {
+func (l *lost) planned(t *testing.T, source sources.Source) RebuildPlan {
 	t.Helper()
-	source.Others = others
 	members := l.c.InitialCluster()
 	id, err := restore.ClusterID(members, token)
 	require.NoError(t, err)

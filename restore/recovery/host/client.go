@@ -15,9 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/place"
-	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/snapshot"
 )
 
 const (
@@ -374,30 +373,33 @@ func (c *Client) SetAside(ctx context.Context) (*Done, error) { return c.act(ctx
 func (c *Client) Undo(ctx context.Context) (*Done, error) { return c.act(ctx, verbUndo) }
 
 // Quiesce stops the host's clients, in their order, and fails where that is not proved;
-// those that are to be restarted only are left alone.
-func (c *Client) Quiesce(ctx context.Context) (*Done, error) { return c.act(ctx, verbQuiesce) }
-
-// Resume starts the clients that Quiesce stopped, in the reverse order, then
-// restarts those that are to be. Where nothing was quiesced it does nothing, and
-// Done.Warnings says so.
-func (c *Client) Resume(ctx context.Context) (*Done, error) { return c.act(ctx, verbResume) }
-
-// Rebuild builds the member's directories as a plan says, from repositories, and from what
-// the run has set aside: on this host, and on those of owners. It must have set the old data
-// aside here. It may be called again after anything: what is there already is not brought or
-// built again.
-func (c *Client) Rebuild(ctx context.Context, plan RebuildPlan, owners []string) (*Rebuilt, error) {
-	return ask[Rebuilt](ctx, c, verbRebuild, rebuildArguments{Plan: plan, Owners: owners}, nil)
+// those that are to be restarted only are left alone. With kill it kills those that do not
+// end soon, if their supervisor can.
+func (c *Client) Quiesce(ctx context.Context, kill bool) (*Done, error) {
+	return ask[Done](ctx, c, verbQuiesce, quiesceArguments{Kill: kill}, nil)
 }
 
-// Repositories asks what the host can read of the repositories that it was given, in
-// their order: each of the pieces is looked for in each of them.
-func (c *Client) Repositories(ctx context.Context, pieces []Stored) ([]Repository, error) {
-	all, err := ask[[]Repository](ctx, c, verbRepositories, pieces, nil)
+// Resume starts the clients in the reverse of the order in which Quiesce stops them, then
+// restarts those that are to be restarted: all of them, or those that ran before the run
+// quiesced them. Done.Warnings names the others. The error names each that does not run.
+func (c *Client) Resume(ctx context.Context, all bool) (*Done, error) {
+	return ask[Done](ctx, c, verbResume, resumeArguments{All: all}, nil)
+}
+
+// Rebuild builds the member's directories as a plan says: from what the run has set aside on
+// this host, or from an image. It must have set the old data aside here. It may be called again after
+// anything: what came already is not copied or built again.
+func (c *Client) Rebuild(ctx context.Context, plan RebuildPlan) (*Rebuilt, error) {
+	return ask[Rebuilt](ctx, c, verbRebuild, plan, nil)
+}
+
+// Hash hashes the stopped member's database, or that which a run set aside: see sources.Hash.
+func (c *Client) Hash(ctx context.Context, run string, revision int64) (snapshot.HashKV, error) {
+	hash, err := ask[snapshot.HashKV](ctx, c, verbHash, hashArguments{run, revision}, nil)
 	if err != nil {
-		return nil, err
+		return snapshot.HashKV{}, err
 	}
-	return *all, nil
+	return *hash, nil
 }
 
 // Files lists the files of the stopped member; with a run, those that it set aside.
@@ -434,28 +436,13 @@ func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
 // has a hundred million. A variable for tests.
 var summaryLimit int64 = 4 << 30
 
-// Secrets reads the lines of identity files, and those of the operator's environment
-// with which repositories are opened.
-func Secrets(identityFiles []string) (identities []string, environment map[string]string, err error) {
-	for _, path := range identityFiles {
-		if err := safedir.TrustedFile(path); err != nil {
-			return nil, nil, fmt.Errorf("identity-files: %w", err)
-		}
-		data, err := sinks.ReadFile(path, sinks.SmallFile)
-		if err != nil {
-			return nil, nil, fmt.Errorf("identity-files: %w", err)
-		}
-		for text := range strings.Lines(string(data)) {
-			if text = strings.TrimSpace(text); text != "" && !strings.HasPrefix(text, "#") {
-				identities = append(identities, text)
-			}
-		}
-	}
-	environment = map[string]string{}
+// Credentials are the variables of the operator's environment with which repositories are opened.
+func Credentials() map[string]string {
+	environment := map[string]string{}
 	for _, name := range place.Environment() {
 		if v := os.Getenv(name); v != "" {
 			environment[name] = v
 		}
 	}
-	return identities, environment, nil
+	return environment
 }

@@ -14,13 +14,22 @@ import (
 // quiesce stops the host's clients, in their order, but those that are only to be
 // restarted. The state file has first which of all of them ran: to stop one can make
 // others fail.
-func (h *host) quiesce(ctx context.Context, _ Header, _ *none) (*Done, error) {
+func (h *host) quiesce(ctx context.Context, a Header, how *quiesceArguments) (*Done, error) {
 	if len(h.Clients) == 0 {
 		return &Done{}, nil
+	}
+	if by := h.State.Resumed; by != "" { // stored with the first client's phase
+		if h.State.Resumed = ""; by != a.Run {
+			h.State.Clients = nil
+		}
+		for i := range h.State.Clients {
+			h.State.Clients[i].Phase = ""
+		}
 	}
 	if err := h.rememberClients(ctx); err != nil {
 		return nil, err
 	}
+	done := &Done{}
 	for _, c := range h.Clients {
 		if c.Config.Restart {
 			// A resume that was broken off, before this, may have restarted it.
@@ -31,11 +40,16 @@ func (h *host) quiesce(ctx context.Context, _ Header, _ *none) (*Done, error) {
 			}
 			continue
 		}
-		if err := h.stopClient(ctx, c); err != nil {
+		killed, err := h.stopClient(ctx, c, how.Kill)
+		if err != nil {
 			return nil, refused(Failed, fmt.Errorf("client %s is not stopped: %w", c.Config.Name, err))
 		}
+		if killed {
+			done.Warnings = append(done.Warnings, fmt.Sprintf("client %s did not end within %s, and was killed", c.Config.Name, killAfter))
+		}
 	}
-	return &Done{Clients: h.clientStates(ctx)}, nil
+	done.Clients = h.clientStates(ctx)
+	return done, nil
 }
 
 // rememberClients writes down the states of those clients that are not known yet.
@@ -59,45 +73,74 @@ func (h *host) rememberClients(ctx context.Context) error {
 
 // stopClient stops a client, also one that did not run before: somebody may have
 // started it since.
-func (h *host) stopClient(ctx context.Context, c supervisor.Client) error {
+func (h *host) stopClient(ctx context.Context, c supervisor.Client, kill bool) (killed bool, err error) {
 	if h.State.Client(c.Config.Name).Phase == ClientStopped && c.Stopped(ctx) == nil {
-		return nil
+		return false, nil
 	}
 	if err := h.clientAt(c, ClientStopping); err != nil {
-		return err
+		return false, err
 	}
 	limited, cancel := withTimeout(ctx, "stop", time.Duration(c.Config.StopTimeout))
 	defer cancel()
-	if err := c.Stop(limited); err != nil {
-		return err
+	if kill {
+		killed, err = stopOrKill(limited, c)
+	} else {
+		err = c.Stop(limited)
 	}
-	return h.clientAt(c, ClientStopped)
+	if err != nil {
+		return killed, err
+	}
+	return killed, h.clientAt(c, ClientStopped)
 }
 
-// resume starts what a quiesce stopped, in the reverse order, and then restarts what
-// is to be restarted, in its order.
-func (h *host) resume(ctx context.Context, _ Header, _ *none) (*Done, error) {
-	switch {
-	case len(h.State.Clients) == 0 && len(h.Clients) == 0:
-		return &Done{}, nil
-	case len(h.State.Clients) == 0:
-		return &Done{
-			Clients:  h.clientStates(ctx),
-			Warnings: []string{"nothing was resumed: the clients of this host are not quiesced, or were resumed before"},
-		}, nil
+// killAfter is how long a client without a quorum may take to end. An API server waits for a
+// minute for requests that nobody answers.
+const killAfter = 5 * time.Second
+
+// stopOrKill stops a client, and kills it if that takes long. A kubelet that has not noticed
+// yet may start it again.
+func stopOrKill(ctx context.Context, c supervisor.Client) (killed bool, err error) {
+	stopped := make(chan error, 1)
+	go func() { stopped <- c.Stop(ctx) }()
+	var failed error
+	for {
+		select {
+		case err := <-stopped:
+			if err != nil {
+				err = errors.Join(err, failed)
+			}
+			return killed, err
+		case <-time.After(killAfter):
+			var is bool
+			is, failed = c.Kill(ctx)
+			killed = killed || is
+		}
 	}
+}
+
+// resume starts clients, in the reverse of the order in which a quiesce stops them, and
+// then restarts those that are to be restarted, in their order: all of them, or those
+// that ran before the quiesce. One that does not start does not keep the others down.
+func (h *host) resume(ctx context.Context, a Header, want *resumeArguments) (*Done, error) {
 	for _, k := range h.State.Clients {
 		if h.client(k.Name) == nil {
 			return nil, refused(BadRequest, fmt.Errorf("client %s was quiesced, and is not in the cluster file any more: write it there again", k.Name))
 		}
 	}
+	if want.All {
+		if err := h.rememberClients(ctx); err != nil { // also those that the cluster file has got since
+			return nil, err
+		}
+		h.State.Resumed = a.Run
+	}
 	done := &Done{}
+	var failed []error
 	for _, c := range h.resumeOrder() {
 		k := h.State.Client(c.Config.Name)
 		switch {
-		case k == nil || k.Phase == ClientStarted || k.Phase == ClientRestarted:
+		case k == nil, k.resumed() && c.Stopped(ctx) != nil:
 			continue // never touched, or done before
-		case !k.Ran:
+		case !k.Ran && !want.All:
 			if err := h.clientAt(c, ClientLeft); err != nil {
 				return nil, err
 			}
@@ -105,12 +148,31 @@ func (h *host) resume(ctx context.Context, _ Header, _ *none) (*Done, error) {
 			continue
 		}
 		if err := h.resumeClient(ctx, c); err != nil {
-			return nil, refused(Failed, fmt.Errorf("client %s is not resumed: %w", k.Name, err))
+			failed = append(failed, fmt.Errorf("client %s is not started: %w", k.Name, err))
 		}
 	}
 	done.Clients = h.clientStates(ctx)
-	h.State.Clients = nil
+	for _, c := range done.Clients {
+		if k := h.State.Client(c.Name); k != nil && k.resumed() && c.Stopped {
+			failed = append(failed, fmt.Errorf("client %s was started, and has ended since: its log shows why", c.Name))
+		}
+	}
+	if len(failed) > 0 {
+		return nil, refused(Failed, joinedBy("; ", failed))
+	}
+	if !want.All {
+		h.State.Clients, h.State.Resumed = nil, ""
+	}
 	return done, h.State.save()
+}
+
+// joinedBy is errors.Join in one line.
+func joinedBy(sep string, errs []error) error {
+	all := errs[0]
+	for _, err := range errs[1:] {
+		all = fmt.Errorf("%w%s%w", all, sep, err)
+	}
+	return all
 }
 
 func (h *host) resumeOrder() []supervisor.Client {

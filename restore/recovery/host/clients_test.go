@@ -56,13 +56,21 @@ func (n *node) program(t *testing.T, name string) (path, unique string) {
 
 const patience = yamlfile.Duration(20 * time.Second)
 
-// pod adds a static pod, and waits until it runs.
+// deaf ignores SIGTERM.
+const deaf = "trap '' TERM; while :; do sleep 0.1; done"
+
+// pod adds a static pod, and waits until it runs. Its program ignores SIGTERM if it is deaf.
 func (n *node) pod(t *testing.T, name string, restart bool) {
 	t.Helper()
 	path, unique := n.program(t, name)
+	arguments := []string{path, "3600"}
+	if name == "deaf" {
+		require.NoError(t, errors.Join(os.Remove(path), os.Symlink("/bin/sh", path)))
+		arguments = []string{path, "-c", deaf}
+	}
 	manifest := filepath.Join(n.kubelet.Folder, name+".yaml")
 	text := filepath.Join(n.base, name+".yaml")
-	require.NoError(t, errors.Join(os.WriteFile(text, []byte(kubelettest.Manifest(unique, path, "3600")), 0o600), os.Rename(text, manifest)))
+	require.NoError(t, errors.Join(os.WriteFile(text, []byte(kubelettest.Manifest(unique, arguments...)), 0o600), os.Rename(text, manifest)))
 	n.clients = append(n.clients, supervisor.ClientConfig{
 		Name: name, Process: unique, Restart: restart,
 		ServiceConfig: supervisor.ServiceConfig{
@@ -107,9 +115,14 @@ func (n *node) command(t *testing.T, name string, runs bool) {
 	pid := filepath.Join(n.base, name+".pid")
 	c := supervisor.ClientConfig{Name: name, Process: unique}
 	c.Kind, c.StopTimeout, c.StartTimeout = supervisor.Command, patience, patience
+	arguments, wait := "3600", ""
+	if name == "deaf-command" {
+		require.NoError(t, errors.Join(os.Remove(path), os.Symlink("/bin/sh", path)))
+		arguments, wait = fmt.Sprintf("-c %q", deaf), "while kill -0 $(cat "+pid+"); do sleep 0.05; done 2>/dev/null\n"
+	}
 	c.Command = supervisor.CommandMember{
-		Start: script("start", fmt.Sprintf("setsid %s 3600 >/dev/null 2>&1 &\necho $! >%s\n", path, pid)),
-		Stop:  script("stop", "kill $(cat "+pid+") || true\n"), // an earlier one, whose host process was killed, may have done it just now
+		Start: script("start", fmt.Sprintf("setsid %s %s >/dev/null 2>&1 &\necho $! >%s\n", path, arguments, pid)),
+		Stop:  script("stop", "kill $(cat "+pid+") || true\n"+wait), // an earlier one, whose host process was killed, may have done it just now
 	}
 	t.Cleanup(func() {
 		killPID(pid)
@@ -178,13 +191,13 @@ func TestQuiesceAndResume(t *testing.T) {
 	cfg.Clients = n.clients
 	line := lineTo(t, cfg, "test")
 	c := line.As(run1)
-	done, err := c.Resume(t.Context())
-	if err != nil || len(done.Warnings) != 1 || !strings.Contains(done.Warnings[0], "nothing was resumed") {
+	done, err := c.Resume(t.Context(), false)
+	if err != nil || len(done.Warnings) > 0 {
 		t.Fatalf("%+v %v", done, err)
 	}
 	expectClients(t, done.Clients, "first runs ", "second runs ", "off gone ", "apiserver runs ", "manager runs ")
 	for range 2 {
-		done, err = c.Quiesce(t.Context())
+		done, err = c.Quiesce(t.Context(), false)
 		require.NoError(t, err)
 		quiesced := []string{"first gone stopped", "second gone stopped", "off gone stopped", "apiserver gone stopped", "manager runs "}
 		expectClients(t, done.Clients, quiesced...)
@@ -200,10 +213,10 @@ func TestQuiesceAndResume(t *testing.T) {
 	}
 	// Somebody starts one meanwhile: it is stopped again.
 	n.start(t, n.clients[0])
-	if done, err = c.Quiesce(t.Context()); err != nil || !done.Clients[0].Stopped {
+	if done, err = c.Quiesce(t.Context(), false); err != nil || !done.Clients[0].Stopped {
 		t.Fatalf("%+v %v", done, err)
 	}
-	if done, err = c.Resume(t.Context()); err != nil || len(done.Warnings) != 1 || !strings.Contains(done.Warnings[0], "client off did not run before") {
+	if done, err = c.Resume(t.Context(), false); err != nil || len(done.Warnings) != 1 || !strings.Contains(done.Warnings[0], "client off did not run before") {
 		t.Fatalf("%+v %v", done, err)
 	}
 	expectClients(t, done.Clients, "first runs started", "second runs started", "off gone left", "apiserver runs started", "manager runs restarted")
@@ -213,9 +226,98 @@ func TestQuiesceAndResume(t *testing.T) {
 	if starts := n.whole(t); starts[n.clients[3].Process] != 2 || starts[n.clients[4].Process] != 2 {
 		t.Errorf("%v", starts)
 	}
-	if done, err = c.Resume(t.Context()); err != nil || len(done.Warnings) != 1 || !strings.Contains(done.Warnings[0], "nothing was resumed") {
+	if done, err = c.Resume(t.Context(), false); err != nil || len(done.Warnings) > 0 {
 		t.Errorf("again: %+v %v", done, err)
 	}
+}
+
+// TestQuiesceKills: a client that does not end is killed after a while, if that is wanted and
+// its supervisor knows the process.
+func TestQuiesceKills(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 0)
+	n.pod(t, "deaf", false)
+	n.clients[0].StopTimeout = yamlfile.Duration(killAfter + time.Second)
+	n.command(t, "deaf-command", true)
+	n.clients[1].StopTimeout = yamlfile.Duration(time.Minute)
+	cfg := quietHost(t)
+	cfg.Clients = n.clients
+	c := lineTo(t, cfg, "test").As(run1)
+	if _, err := c.Quiesce(t.Context(), false); codeOf(err) != Failed || !strings.Contains(err.Error(), "client deaf is not stopped") {
+		t.Fatalf("%v", err)
+	}
+	cfg.Clients[0].StopTimeout = yamlfile.Duration(time.Minute)
+	began := time.Now()
+	done, err := lineTo(t, cfg, "test").As(run1).Quiesce(t.Context(), true)
+	if err != nil || len(done.Warnings) != 2 || !strings.Contains(done.Warnings[0], "client deaf did not end within 5s, and was killed") ||
+		!strings.Contains(done.Warnings[1], "client deaf-command did not end within 5s, and was killed") {
+		t.Fatalf("%+v %v", done, err)
+	}
+	expectClients(t, done.Clients, "deaf gone stopped", "deaf-command gone stopped")
+	t.Logf("it took %s", time.Since(began))
+}
+
+// TestResumeAll (promise 6): all clients are started, whatever ran before. One that does not
+// start, or ends at once, is named, and keeps none of the others down; the next resume goes
+// on. When the same run is taken back, only those are started that ran before it; another run
+// looks again.
+func TestResumeAll(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 0)
+	n.command(t, "on", true)
+	n.command(t, "broken", false)
+	n.command(t, "off", false)
+	n.clients[1].StartTimeout = yamlfile.Duration(3 * time.Second)
+	start := n.clients[1].Command.Start[0]
+	program, err := os.ReadFile(start)
+	if err == nil {
+		err = storetest.WriteProgram(start, []byte("#!/bin/sh\n"), 0o700)
+	}
+	require.NoError(t, err)
+	cfg := quietHost(t)
+	cfg.Clients = n.clients
+	line := lineTo(t, cfg, "test")
+	c := line.As(run1)
+	_, err = c.Quiesce(t.Context(), false)
+	require.NoError(t, err)
+	for range 2 {
+		if _, err := c.Resume(t.Context(), true); codeOf(err) != Failed || !strings.Contains(err.Error(), "client broken is not started") || strings.Contains(err.Error(), "client off") {
+			t.Fatalf("%v", err)
+		}
+	}
+	require.NoError(t, storetest.WriteProgram(start, program, 0o700))
+	killPID(filepath.Join(n.base, "off.pid")) // it ends again
+	storetest.Eventually(t, "off ends", func() error { return gone(n.running(t, n.clients[2].Process)) })
+	for range 2 {
+		done, err := c.Resume(t.Context(), true)
+		require.NoError(t, err)
+		expectClients(t, done.Clients, "on runs started", "broken runs started", "off runs started")
+	}
+	_, err = c.Quiesce(t.Context(), false)
+	require.NoError(t, err)
+	done, err := c.Resume(t.Context(), false)
+	if err != nil || len(done.Warnings) != 2 {
+		t.Fatalf("taken back: %+v %v", done, err)
+	}
+	expectClients(t, done.Clients, "on runs started", "broken gone left", "off gone left")
+
+	_, err = c.Quiesce(t.Context(), false)
+	require.NoError(t, err)
+	_, err = c.Resume(t.Context(), true)
+	require.NoError(t, err)
+	decide(t, line, run2, 1)
+	_, err = line.As(run2).Quiesce(t.Context(), false)
+	require.NoError(t, err)
+	done, err = line.As(run2).Resume(t.Context(), false)
+	require.NoError(t, err)
+	expectClients(t, done.Clients, "on runs started", "broken runs started", "off runs started")
+}
+
+func gone(processes int) error {
+	if processes > 0 {
+		return fmt.Errorf("%d processes", processes)
+	}
+	return nil
 }
 
 // TestQuiesceThatFails: a client that is not proved to be stopped ends the quiesce,
@@ -237,7 +339,7 @@ func TestQuiesceThatFails(t *testing.T) {
 	cfg.Clients = n.clients
 	c := lineTo(t, cfg, "test").As(run1)
 	for range 2 {
-		if _, err := c.Quiesce(t.Context()); codeOf(err) != Failed || !strings.Contains(err.Error(), "client stubborn is not stopped") || !strings.Contains(err.Error(), "stop-timeout") {
+		if _, err := c.Quiesce(t.Context(), false); codeOf(err) != Failed || !strings.Contains(err.Error(), "client stubborn is not stopped") || !strings.Contains(err.Error(), "stop-timeout") {
 			t.Fatalf("%v", err)
 		}
 	}
@@ -245,7 +347,7 @@ func TestQuiesceThatFails(t *testing.T) {
 	require.NoError(t, err)
 	expectClients(t, state.Clients, "one gone stopped", "stubborn runs stopping", "untouched runs ")
 	require.NoError(t, storetest.WriteProgram(stop, stubborn, 0o700))
-	done, err := c.Resume(t.Context())
+	done, err := c.Resume(t.Context(), false)
 	require.NoError(t, err)
 	expectClients(t, done.Clients, "one runs started", "stubborn runs started", "untouched runs started")
 	if want := "start one, start stubborn, start untouched, stop one, start one"; n.calls(t) != want {
@@ -254,19 +356,19 @@ func TestQuiesceThatFails(t *testing.T) {
 	// One that left the configuration meanwhile is not forgotten. This stop is to
 	// succeed, however busy the machine is.
 	cfg.Clients[1].StopTimeout = yamlfile.Duration(time.Minute)
-	_, err = lineTo(t, cfg, "test").As(run1).Quiesce(t.Context())
+	_, err = lineTo(t, cfg, "test").As(run1).Quiesce(t.Context(), false)
 	require.NoError(t, err)
 	without := *cfg
 	without.Clients = n.clients[1:]
-	if _, err := lineTo(t, &without, "test").As(run1).Resume(t.Context()); codeOf(err) != BadRequest || !strings.Contains(err.Error(), "client one was quiesced") {
+	if _, err := lineTo(t, &without, "test").As(run1).Resume(t.Context(), false); codeOf(err) != BadRequest || !strings.Contains(err.Error(), "client one was quiesced") {
 		t.Errorf("%v", err)
 	}
 	// A run that is begun then knows of the clients.
 	line := lineTo(t, cfg, "test")
 	decide(t, line, run2, 1)
-	_, err = line.As(run2).Quiesce(t.Context())
+	_, err = line.As(run2).Quiesce(t.Context(), false)
 	require.NoError(t, err)
-	done, err = line.As(run2).Resume(t.Context())
+	done, err = line.As(run2).Resume(t.Context(), false)
 	require.NoError(t, err)
 	expectClients(t, done.Clients, "one runs started", "stubborn runs started", "untouched runs started")
 }
@@ -307,8 +409,8 @@ func TestKilledInQuiesceAndResume(t *testing.T) {
 		want map[string]int
 	}
 	verbs := []verb{
-		{"quiesce", (*Client).Quiesce, map[string]int{"one": 0, "off": 0, "apiserver": 0, "manager": 1}},
-		{"resume", (*Client).Resume, map[string]int{"one": 1, "off": 0, "apiserver": 1, "manager": 1}},
+		{"quiesce", func(c *Client, ctx context.Context) (*Done, error) { return c.Quiesce(ctx, false) }, map[string]int{"one": 0, "off": 0, "apiserver": 0, "manager": 1}},
+		{"resume", func(c *Client, ctx context.Context) (*Done, error) { return c.Resume(ctx, false) }, map[string]int{"one": 1, "off": 0, "apiserver": 1, "manager": 1}},
 	}
 	// After the request was sent: moments of the action, which nothing outside waits for.
 	delays := []time.Duration{2, 5, 9, 14, 20, 40, 90, 180, 300, 500}

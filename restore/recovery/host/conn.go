@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,6 +20,9 @@ const (
 	// maxLine bounds a line of the conversation, and all together that the other side has
 	// asked for and has no answer to yet.
 	maxLine = 64 << 20
+	// maxValues bounds those of an answer: a host that is not what it should be could fill the
+	// coordinator's memory with many small ones.
+	maxValues = 1 << 20
 	// piece is as many bytes of data as follow one line.
 	piece = 256 << 10
 	// maxRequests bounds what the other side may have asked for at once.
@@ -318,6 +322,9 @@ func take(f frame, answer any, data io.Writer) (done bool, err error) {
 		return false, errors.New("a line came that is neither data nor an answer")
 	case answer == nil || len(f.Value) == 0:
 		return true, nil
+	}
+	if n := bytes.Count(f.Value, []byte{','}); n > maxValues {
+		return true, fmt.Errorf("an answer of %d values came, and it may have %d: %s", n, maxValues, shown(f.Value))
 	}
 	if err := json.Unmarshal(f.Value, answer); err != nil {
 		return true, fmt.Errorf("an answer came that cannot be read: %s: %w", shown(f.Value), err)

@@ -37,6 +37,15 @@ func (h *host) data(ctx context.Context, a *DataArguments, out io.Writer) (any, 
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
+	sent, err := SendPiece(ctx, f, size, a, out)
+	if err == nil && a.Run == "" {
+		err = h.idle() // it may have been started meanwhile
+	}
+	return sent, err
+}
+
+// SendPiece streams a piece of a file of so many bytes.
+func SendPiece(ctx context.Context, f io.ReaderAt, size int64, a *DataArguments, out io.Writer) (*Sent, error) {
 	if a.Offset < 0 || a.Length < 0 || a.Offset > size || a.Length > size-a.Offset {
 		return nil, refused(BadRequest, fmt.Errorf("%s has %d bytes, and %d from %d on were asked for", a.File, size, a.Length, a.Offset))
 	}
@@ -48,9 +57,6 @@ func (h *host) data(ctx context.Context, a *DataArguments, out io.Writer) (any, 
 		if err == nil && n < a.Length-zeros {
 			err = io.ErrUnexpectedEOF
 		}
-	}
-	if err == nil && a.Run == "" {
-		err = h.idle() // it may have been started meanwhile
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s could not be sent: %w", a.File, err)
@@ -103,6 +109,20 @@ func (h *host) survey(ctx context.Context, run *string, out io.Writer) (any, err
 		return nil, err
 	}
 	return &Sent{Sum: sum.Sum()}, nil
+}
+
+// hash is the HashKV of the stopped member's database, or of that which a run set aside.
+func (h *host) hash(ctx context.Context, a *hashArguments, _ io.Writer) (any, error) {
+	survivor, done, err := h.surveyed(ctx, a.Run)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	hash, err := sources.HashDatabase(ctx, filepath.Join(survivor.DataDir, "member", "snap", "db"), a.Revision)
+	if err == nil && a.Run == "" {
+		err = h.idle()
+	}
+	return hash, err
 }
 
 // surveyed is what is read, as a data directory. The caller calls done.

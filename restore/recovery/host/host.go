@@ -15,12 +15,12 @@
 //  5. What an older line asked for (Header.Epoch), and what another run or another
 //     coordinator asks for than those of the newest decision, is refused; so is a
 //     decision that is not newer.
-//  6. What writes through the cluster from this host is stopped with proof, and of it
-//     only what ran before is started again.
-//  7. A rebuild reads this host's own set-aside data, what the coordinator fetches of
-//     other hosts', each piece compared with the sum that the sender reckoned, and the
-//     repositories of the cluster file. What is built is the cluster that the plan
-//     says, and from the cluster that it says, or nothing is.
+//  6. What writes through the cluster from this host is stopped with proof. All of it is
+//     started on a cluster that is proved; where a run is taken back, what ran before.
+//  7. A rebuild reads this host's own set-aside data, or the one database that the
+//     coordinator fetches of the host that built it, each piece compared with the sum that
+//     the sender computed. What is built is the cluster that the plan says, and from the
+//     cluster that it says, or nothing is.
 package host
 
 import (
@@ -135,8 +135,8 @@ func (p *process) dispatch(ctx context.Context, r *incoming) (any, error) {
 		return read(ctx, p, r, (*host).survey)
 	case verbData:
 		return read(ctx, p, r, (*host).data)
-	case verbRepositories:
-		return read(ctx, p, r, (*host).readable)
+	case verbHash:
+		return read(ctx, p, r, (*host).hash)
 	case verbDecide:
 		return act(ctx, p, r, (*host).decide)
 	case verbStop:
@@ -338,12 +338,9 @@ type Config struct {
 	Member   supervisor.MemberConfig
 	Clients  []supervisor.ClientConfig
 	StateDir string
-	// Repositories are the URLs that a rebuild may read of, and that are asked, before
-	// a member is started, whether its timeline was superseded.
+	// Repositories are the URLs that are asked, before a member is started, whether its timeline
+	// was superseded.
 	Repositories []string
-	// Identities are the lines of age keys that open what is encrypted there. They are
-	// secret, and stay in memory.
-	Identities []string
 	// Trust says whose signatures are believed there; nil: nobody's is checked.
 	Trust *signing.Files
 	// Environment are the operator's variables with credentials of repositories. They

@@ -8,9 +8,13 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -98,7 +102,7 @@ func (h *host) superseded(ctx context.Context, cluster snapshot.ID, takenBack []
 		if names, why := repo.Foreign(); len(names) > 0 {
 			a.foreign = why[names[0]].Error()
 			if n := len(names) - 1; n > 0 {
-				a.foreign += fmt.Sprintf("; %d others are foreign, too ('requorum list' shows them)", n)
+				a.foreign += fmt.Sprintf("; %d others are foreign, too", n)
 			}
 		}
 		return a, err
@@ -142,4 +146,67 @@ func newestEnd(ctx context.Context, repo *repository.Repository, cluster snapsho
 		newest = &ended
 	}
 	return newest, nil
+}
+
+// askEach asks something of each repository of the configuration, in the time that there is
+// for all of them, and gives the answers in their order: one, or an error.
+func askEach[T any](ctx context.Context, h *host, ask func(context.Context, *repository.Repository) (T, error)) ([]T, []error) {
+	type answer struct {
+		i     int
+		value T
+		err   error
+	}
+	late := fmt.Errorf("it gave no answer in %v", h.askFor)
+	ctx, cancel := context.WithTimeoutCause(ctx, h.askFor, late)
+	defer cancel()
+	urls := h.Config.Repositories
+	values, errs, answers := make([]T, len(urls)), make([]error, len(urls)), make(chan answer, len(urls))
+	for i, url := range urls {
+		errs[i] = late
+		go func() {
+			a := answer{i: i}
+			var repo *repository.Repository
+			if repo, a.err = h.open(ctx, url); a.err == nil {
+				a.value, a.err = ask(ctx, repo)
+				a.err = errors.Join(a.err, repo.Sink().Close())
+			}
+			if a.err != nil {
+				a.err = because(ctx, a.err)
+			}
+			answers <- a
+		}()
+	}
+	for range urls {
+		select {
+		case a := <-answers:
+			values[a.i], errs[a.i] = a.value, a.err
+		case <-ctx.Done(): // a folder of a dead mount hears of no deadline
+			return values, errs
+		}
+	}
+	return values, errs
+}
+
+// askFor is how long one is tried that is asked along with others, within a time that
+// is short already.
+const askFor = 5 * time.Second
+
+// open opens a repository of the configuration. The caller closes its sink.
+func (h *host) open(ctx context.Context, url string) (*repository.Repository, error) {
+	var keys signing.Keys
+	if files := h.Config.Trust; files != nil {
+		var err error
+		if keys.Trust, err = signing.ParseTrust(*files); err != nil {
+			return nil, err
+		}
+	}
+	sink, err := place.Open(ctx, url, sinks.Options{Retry: sinks.Retry{For: askFor}})
+	if err != nil {
+		return nil, err
+	}
+	repo, err := repository.Open(ctx, repository.WithKeys(sink, keys))
+	if err != nil {
+		return nil, errors.Join(err, sink.Close())
+	}
+	return repo, nil
 }

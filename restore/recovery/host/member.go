@@ -79,11 +79,14 @@ func (h *host) setAside(ctx context.Context, a Header, _ *none) (*Done, error) {
 	return &Done{Aside: &known.Aside}, h.State.save()
 }
 
-// undo puts back what the run set aside.
+// undo puts back what the run set aside: once for a run.
 func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
 	known := h.State.Aside(a.Run)
 	if known == nil {
-		return nil, refused(NotFound, fmt.Errorf("nothing is set aside by run %s: it was put back already, or never was", a.Run))
+		if u := find(h.State.Undone, func(u Undone) bool { return u.Run == a.Run }); u != nil {
+			return &Done{Undone: u}, nil
+		}
+		return nil, refused(NotFound, fmt.Errorf("nothing was set aside by run %s", a.Run))
 	}
 	if newest := h.State.Asides[len(h.State.Asides)-1]; newest.Run != a.Run {
 		return nil, refused(BadRequest, fmt.Errorf("run %s set aside after this one: undo that first", newest.Run))
@@ -98,11 +101,16 @@ func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
 	if err := h.State.save(); err != nil {
 		return nil, err
 	}
-	kept, err := known.Undo(ctx, time.Now())
-	if err != nil {
+	u := Undone{Run: a.Run}
+	var err error
+	if u.Kept, err = known.Undo(ctx, time.Now()); err != nil {
 		return nil, err
 	}
-	return &Done{Kept: kept}, h.State.undone(a.Run)
+	if known.Folder != "" {
+		u.PutBack = known.DataDir
+	}
+	done, err := h.State.undone(u)
+	return &Done{Undone: done}, err
 }
 
 // asideOf is what a run set aside whole, in the member's directories.
@@ -132,6 +140,9 @@ func (h *host) observe(ctx context.Context, _ *none, _ io.Writer) (any, error) {
 	} else {
 		answer.Stopped = true
 	}
+	for _, u := range h.State.Undone {
+		answer.Undone = append(answer.Undone, u.Run)
+	}
 	if d := h.State.Decided(); d != nil {
 		if b := h.State.BuiltBy(d.Run); b != nil && b.Done {
 			answer.Built = b.Plan
@@ -154,9 +165,6 @@ func (h *host) faults(ctx context.Context) (all []string) {
 		}
 	}
 	if _, err := h.owner(); err != nil {
-		add("%v", err)
-	}
-	if _, err := h.identities(); err != nil {
 		add("%v", err)
 	}
 	return all

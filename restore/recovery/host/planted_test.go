@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -16,9 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/replaying"
 )
 
@@ -29,12 +29,7 @@ const etcdUser = 2379
 // root's beside it.
 func etcdsHost(t *testing.T) (s *rebuilding, victim string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal("cannot run, and REQUORUM_CI=1 wants it to: needs root")
-		}
-		t.Skip("SKIPPED: needs root")
-	}
+	storetest.NeedRoot(t)
 	root := t.TempDir()
 	cfg := &Config{StateDir: filepath.Join(root, "state"), Member: supervisor.MemberConfig{Name: "m1", DataDir: filepath.Join(root, "data")}}
 	victim = filepath.Join(root, "victim")
@@ -109,19 +104,17 @@ func TestGatherReplaced(t *testing.T) {
 	must(t, err)
 	must(t, os.Rename(path, path+"-elsewhere"), os.Symlink(victim, path))
 	s.folder = g.dir.Path()
-	o := &owned{name: "m2", place: sources.Directories{DataDir: ownerFolder(s.folder, "m2")}}
-	o.files = []File{{Name: "member/snap/db"}} // it is empty: nothing has to be sent
-	_, err = s.bring(t.Context(), o)
+	_, err = (&Copier{}).Copy(t.Context(), DataArguments{File: DatabaseName}, 0, filepath.Join(s.folder, "image", "db")) // it is empty: nothing has to be sent
 	must(t, err)
 	untouched(t, victim)
-	found, err := filepath.Glob(filepath.Join(path+"-elsewhere", "*", "member", "snap", "db"))
+	found, err := filepath.Glob(filepath.Join(path+"-elsewhere", "image", "db"))
 	if err != nil || len(found) != 1 {
 		t.Errorf("%v, %v", found, err)
 	}
 	aside := filepath.Join(s.Config.Member.DataDir, "aside")
 	theirs(t, aside)
 	must(t, os.Mkdir(filepath.Join(victim, "snap"), 0o700), os.WriteFile(filepath.Join(victim, "snap", "db"), []byte("secret"), 0o600), os.Symlink(filepath.Join(victim, "snap"), filepath.Join(aside, "snap")))
-	view, _, err := (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1"))
+	view, _, err := (&restore.Aside{Folder: aside}).View(filepath.Join(s.folder, "aside"))
 	must(t, err)
 	_, err = safedir.Open(filepath.Join(view, "member", "snap", "db"))
 	require.Error(t, err, "a file of root's was taken for the member's")
@@ -200,7 +193,7 @@ func TestFilesPlanted(t *testing.T) {
 	}
 	read := make(chan error, 1)
 	go func() {
-		_, err := imageOf(context.WithoutCancel(t.Context()), filepath.Join(snap, "db"))
+		_, err := snapshot.OpenUnsynced(filepath.Join(snap, "db"))
 		read <- err
 	}()
 	select {
@@ -231,12 +224,12 @@ func TestFilesPlanted(t *testing.T) {
 // the folder of its copy.
 func TestFilesOfAPeer(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, checkFiles([]File{{Name: "member/snap/db", Size: maxFiles - 1}, {Name: "member/wal/0-0.wal", Size: 1}}))
+	require.NoError(t, CheckFiles([]File{{Name: "member/snap/db", Size: maxFiles - 1}, {Name: "member/wal/0-0.wal", Size: 1}}))
 	for _, files := range [][]File{
 		slices.Repeat([]File{{Name: "wal/0-0.wal", Size: maxFiles / 2}}, 3),
 		{{Name: "member/../../x"}}, {{Name: "/etc/passwd"}}, {{Name: "."}}, {{Name: ""}}, {{Name: "wal/x", Size: -1}},
 	} {
-		if err := checkFiles(files); err == nil {
+		if err := CheckFiles(files); err == nil {
 			t.Errorf("%v", files)
 		}
 	}

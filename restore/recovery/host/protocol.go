@@ -17,16 +17,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/serve"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/engine"
 )
 
 // hello is the first line of a host process. Both sides have to be of one version:
@@ -41,20 +39,20 @@ type verb string
 // The verbs. The first five and Fetch change nothing, and Fetch is what a host asks
 // the coordinator for.
 const (
-	verbConfigure    verb = "configure"
-	verbObserve      verb = "observe"
-	verbSurvey       verb = "survey"
-	verbData         verb = "data"
-	verbRepositories verb = "repositories"
-	verbDecide       verb = "decide"
-	verbStop         verb = "stop"
-	verbStart        verb = "start"
-	verbSetAside     verb = "set-aside"
-	verbUndo         verb = "undo"
-	verbRebuild      verb = "rebuild"
-	verbQuiesce      verb = "quiesce"
-	verbResume       verb = "resume"
-	verbFetch        verb = "fetch"
+	verbConfigure verb = "configure"
+	verbObserve   verb = "observe"
+	verbSurvey    verb = "survey"
+	verbData      verb = "data"
+	verbHash      verb = "hash"
+	verbDecide    verb = "decide"
+	verbStop      verb = "stop"
+	verbStart     verb = "start"
+	verbSetAside  verb = "set-aside"
+	verbUndo      verb = "undo"
+	verbRebuild   verb = "rebuild"
+	verbQuiesce   verb = "quiesce"
+	verbResume    verb = "resume"
+	verbFetch     verb = "fetch"
 )
 
 // Header stands in each request that changes something.
@@ -89,12 +87,23 @@ type Decision struct {
 	By    string          `json:"by,omitempty"` // the coordinator; the host says it
 }
 
-// rebuildArguments are those of Rebuild.
-type rebuildArguments struct {
-	Plan RebuildPlan `json:"plan"`
-	// Owners are the survivors on whose hosts the run has set their data aside, and which
-	// can be reached.
-	Owners []string `json:"owners,omitempty"`
+// hashArguments are those of Hash.
+type hashArguments struct {
+	Run      string `json:"run,omitempty"` // whose set-aside; empty for the member's directories
+	Revision int64  `json:"revision"`
+}
+
+// quiesceArguments are those of Quiesce.
+type quiesceArguments struct {
+	// Kill says that clients are killed that take long to end: without a quorum they wait for
+	// requests that nobody answers.
+	Kill bool `json:"kill,omitempty"`
+}
+
+// resumeArguments are those of Resume.
+type resumeArguments struct {
+	// All says that clients are started, too, that did not run when they were quiesced.
+	All bool `json:"all,omitempty"`
 }
 
 // Member is the answer of Observe.
@@ -108,8 +117,10 @@ type Member struct {
 	Runs bool `json:"runs"`
 	// Decisions are the newest of each run, and the newest of all last.
 	Decisions []Decision `json:"decisions,omitempty"`
-	// Aside are the set-asides that were not undone, oldest first.
-	Aside []SetAside `json:"aside,omitempty"`
+	// Aside are the set-asides that were not undone, oldest first, and Undone the runs
+	// whose set-asides were.
+	Aside  []SetAside `json:"aside,omitempty"`
+	Undone []string   `json:"undone,omitempty"`
 	// Built is the plan by which the run of the newest decision has built the member;
 	// empty where it has not.
 	Built string `json:"built,omitempty"`
@@ -131,13 +142,26 @@ type SetAside struct {
 type Done struct {
 	// Aside is what was set aside, of SetAside.
 	Aside *restore.Aside `json:"aside,omitempty"`
-	// Kept is where went what an undo found in the old data's place.
-	Kept []string `json:"kept,omitempty"`
+	// Undone is what was put back, of Undo.
+	Undone *Undone `json:"undone,omitempty"`
 	// Clients are the states of the clients afterwards, of Quiesce and Resume, in the
 	// order of the configuration.
 	Clients []ClientState `json:"clients,omitempty"`
 	// Warnings are what the operator should know of an action that was done.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Undone is an undo of a run on a host.
+type Undone struct {
+	Run string `json:"run"`
+	// PutBack is the data directory whose old content is back; empty if the run had found
+	// nothing to set aside. Kept is where the undo moved what it found in that place.
+	PutBack string   `json:"put_back,omitempty"`
+	Kept    []string `json:"kept,omitempty"`
+	// New is the cluster whose member the run had built, in the place of Old; zero if it
+	// had built none.
+	Old snapshot.ID `json:"old_cluster_id,omitzero"`
+	New snapshot.ID `json:"new_cluster_id,omitzero"`
 }
 
 // Code is why a request was refused, for programs.
@@ -191,7 +215,7 @@ type DataArguments struct {
 	Length int64  `json:"length,omitempty"`
 }
 
-// FetchArguments are those of Fetch: Data of the host that has Member.
+// FetchArguments are those of Fetch: Data of the host that has Member, or of the coordinator if that is empty.
 type FetchArguments struct {
 	Member string `json:"member"`
 	DataArguments
@@ -206,8 +230,7 @@ type Sent struct {
 	Zeros int64  `json:"zeros,omitempty"`
 }
 
-// RebuildPlan is what every host of the new cluster
-// builds. All but Beside is the same for all of them.
+// RebuildPlan is what every host of the new cluster builds.
 type RebuildPlan struct {
 	// ID names the plan: a member that was built by the plan of this ID is not
 	// built again.
@@ -217,13 +240,10 @@ type RebuildPlan struct {
 	// another one refuses.
 	Old snapshot.ID `json:"old_cluster_id"`
 	New snapshot.ID `json:"new_cluster_id"`
-	// Source is what is replayed. A host may take another one of Source.Others,
-	// which all end at the same entry.
+	// Source is what is replayed. With Image it was replayed already, elsewhere, and the member
+	// gets that.
 	Source sources.Source `json:"source"`
-	// CompareWith are owners whose databases other hosts begin from: this one takes
-	// another's where it can, so that what the hosts came to can be compared. It is
-	// what differs between hosts.
-	CompareWith []string `json:"beside,omitempty"`
+	Image  *Image         `json:"image,omitempty"`
 	// Target is where the replay ends; the zero value is the source's end.
 	Target walreplay.Target `json:"target,omitzero"`
 
@@ -233,147 +253,57 @@ type RebuildPlan struct {
 
 	Bump restore.BumpRequest `json:"bump"`
 	// HighestKnown is the highest revision that the old cluster can have reached.
-	HighestKnown int64          `json:"highest_known"`
-	Replay       ReplaySettings `json:"replay"`
+	HighestKnown int64                 `json:"highest_known"`
+	Replay       engine.SourceSettings `json:"replay"`
 }
 
-// ReplaySettings say how the old cluster's members were configured: see
-// walreplay.Options.
-type ReplaySettings struct {
-	MinLeaseTTL        time.Duration `json:"min_lease_ttl_nanoseconds,omitempty"`
-	PersistCheckpoints bool          `json:"persist_checkpoints,omitempty"`
-	SourceVersion      string        `json:"source_version,omitempty"`
+// State is what was rebuilt, before anything is changed for the new cluster. It is the same for
+// all members.
+type State struct {
+	Source *sources.Source `json:"way,omitempty"` // that was replayed
+	// Recipe is nil if nothing had to be replayed.
+	Recipe   *walreplay.Recipe `json:"recipe,omitempty"`
+	Index    uint64            `json:"raft_index"`
+	Term     uint64            `json:"raft_term"`
+	Revision int64             `json:"revision"`
+	HashKV   snapshot.HashKV   `json:"hashkv"`
+	// Hashes are those at the newest revisions of the source's peers.
+	Hashes []snapshot.HashKV `json:"peer_hashes,omitempty"`
+	// Notes are sentences for the operator about the replay.
+	Notes []string `json:"notes,omitempty"`
 }
 
-// Rebuilt is the answer of Rebuild: what was built. All but Way, Brought and Phases
-// has to be equal on all hosts.
+// Image is a database that was built, which all other hosts get.
+type Image struct {
+	ID string `json:"id"` // another one each time that one is built
+	// From is the member whose host has it, as its own; empty for the coordinator, which has
+	// changed nothing for the new cluster.
+	From string `json:"from,omitempty"`
+	Size int64  `json:"size"`
+	State
+}
+
+func (i *Image) where() string { return cmp.Or(i.From, "the coordinator") }
+
+// Rebuilt is the answer of Rebuild: what was built.
 type Rebuilt struct {
-	// Recipe is nil where nothing had to be replayed.
-	Recipe  *walreplay.Recipe   `json:"recipe,omitempty"`
+	State
 	Restore *restore.Result     `json:"restore"`
 	Brought []Brought           `json:"brought"`
 	Phases  []restore.PhaseTime `json:"phases"`
-
-	// Source is which of the plan's sources was replayed, without others.
-	Source *sources.Source `json:"way,omitempty"`
-	// Index to HashKV are those of the state that was rebuilt: before the bump.
-	Index    uint64          `json:"raft_index"`
-	Term     uint64          `json:"raft_term"`
-	Revision int64           `json:"revision"`
-	HashKV   snapshot.HashKV `json:"hashkv"`
-	// Image is what the new cluster is held against, beside its keys; nil where it was
-	// not looked at.
-	Image *serve.Expected `json:"image,omitempty"`
-	// Notes are sentences for the operator about the replay.
-	Notes []string `json:"notes,omitempty"`
+	// AuthEnabled is whether the built database enforces users and roles.
+	AuthEnabled bool `json:"auth_enabled,omitempty"`
+	// Image is for the other hosts, if this one has built it.
+	Image *Image `json:"image,omitempty"`
 	// Earlier says that an earlier request of the same run had built it.
 	Earlier bool `json:"earlier,omitempty"`
 }
 
-// Brought is one owner's data that a rebuild read.
+// Brought is what a host got from another one, or the coordinator.
 type Brought struct {
-	Owner string `json:"owner"`
-	// From is "this host", the member of another host, or a repository.
 	From  string        `json:"from"`
 	Bytes int64         `json:"bytes"`
 	Took  time.Duration `json:"took_nanoseconds"`
-	// Why says why it was taken from there, where there was a choice, and which
-	// one failed.
-	Why string `json:"why,omitempty"`
-}
-
-// HereName is Brought.From of what lay on the host itself.
-const HereName = "this host"
-
-// Stored is what a way to a state reads of a repository: a full snapshot of a timeline,
-// or, where Backup is empty, the timeline's log.
-type Stored struct {
-	Timeline repository.TimelineID
-	Backup   string
-}
-
-// String is TIMELINE/BACKUP, or TIMELINE of a log. ParseStored reads it.
-func (s Stored) String() string {
-	if s.Backup == "" {
-		return s.Timeline.String()
-	}
-	return s.Timeline.String() + "/" + s.Backup
-}
-
-// What calls it in a sentence.
-func (s Stored) What() string {
-	if s.Backup == "" {
-		return "the log of timeline " + s.Timeline.String()
-	}
-	return "backup " + s.Backup
-}
-
-// parseStored reads what String gives.
-func parseStored(text string) (s Stored, err error) {
-	timeline, backup, is := strings.Cut(text, "/")
-	if s.Timeline, err = repository.ParseTimelineID(timeline); err != nil {
-		return s, err
-	}
-	if s.Backup = backup; !is {
-		return s, nil
-	}
-	if err := repository.ValidBackupID(backup); err != nil {
-		return s, fmt.Errorf("backup of timeline %s: %w", timeline, err)
-	}
-	return s, nil
-}
-
-// MarshalText makes it JSON's string.
-func (s Stored) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText is ParseStored.
-func (s *Stored) UnmarshalText(text []byte) (err error) {
-	*s, err = parseStored(string(text))
-	return err
-}
-
-// Repository is what a host can read of one.
-type Repository struct {
-	URL string `json:"url"` // without secrets
-	// Error says why it cannot be opened; empty where it can.
-	Error string `json:"error,omitempty"`
-	// Lacks are those of the pieces asked for that cannot be read there.
-	Lacks []Lack `json:"lacks,omitempty"`
-}
-
-// Lack is a piece that cannot be read, and why.
-type Lack struct {
-	Piece Stored `json:"piece"`
-	// Absent: it is not there; otherwise it is, and cannot be read.
-	Absent bool   `json:"absent,omitempty"`
-	Why    string `json:"why"`
-}
-
-// Unreadable says why it cannot be opened, or what is there cannot be read; empty where
-// all that is there can.
-func (r *Repository) Unreadable() string {
-	var all []string
-	for _, l := range r.Lacks {
-		if !l.Absent {
-			all = append(all, l.Why)
-		}
-	}
-	return cmp.Or(r.Error, strings.Join(all, "; "))
-}
-
-// Unread says why one of the pieces cannot be read; empty where all can.
-func (r *Repository) Unread(pieces []Stored) string {
-	if r.Error != "" {
-		return r.Error
-	}
-	for _, l := range r.Lacks {
-		for _, p := range pieces {
-			if p == l.Piece {
-				return l.Why
-			}
-		}
-	}
-	return ""
 }
 
 // ClientPhase is how far a recovery got with a client.
@@ -403,7 +333,7 @@ type ClientState struct {
 	Runs    bool   `json:"runs"`
 	Why     string `json:"why,omitempty"`
 	// Phase is what the recovery that has the host did with it, and Ran whether it
-	// ran before that: what did not is not started by Resume.
+	// ran before that.
 	Phase ClientPhase `json:"phase,omitempty"`
 	Ran   *bool       `json:"ran,omitempty"`
 	// Timeout is what Phase may take at most, where it is one that is under way.

@@ -1,22 +1,26 @@
+// Every member of the new cluster gets the same database. One host builds it, from its own
+// member's data; if no single one can, the coordinator does. The others get that file, and write their
+// own log: so members cannot differ, and a host needs nothing but its own disk.
+
 package host
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"syscall"
 	"time"
 
-	"filippo.io/age"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
-	"github.com/requorum/requorum/verify/serve"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
@@ -24,26 +28,23 @@ import (
 // logSpace is what etcd preallocates of a new log: two segments.
 const logSpace = 128 << 20
 
-// PhaseBring is the copying from other hosts.
+// PhaseBring is the copying from another host.
 const PhaseBring restore.Phase = "bring"
+
+// DatabaseName is the new member's database among its files.
+const DatabaseName = "member/snap/db"
 
 // rebuilding is a rebuild at work. The member is proved to be stopped, and its data was
 // set aside by the same run.
 type rebuilding struct {
 	*host
-	run          string
-	plan         RebuildPlan
-	owners       []string // whose data other hosts have
-	folder       string   // leads into the folder that it gathers in
-	looked       bool     // for the repositories
-	repositories []*opened
-	unopened     error // of repositories
-	keys         []age.Identity
-	held         map[string]*held // by owner
+	run    string
+	plan   RebuildPlan
+	folder string // leads into the folder that it works in
 }
 
 // rebuild builds the member as the plan says.
-func (h *host) rebuild(ctx context.Context, a Header, r *rebuildArguments) (*Rebuilt, error) {
+func (h *host) rebuild(ctx context.Context, a Header, plan *RebuildPlan) (*Rebuilt, error) {
 	if err := h.writable(ctx); err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func (h *host) rebuild(ctx context.Context, a Header, r *rebuildArguments) (*Reb
 	if err := h.sameDirectories(known); err != nil {
 		return nil, err
 	}
-	s := &rebuilding{host: h, run: a.Run, plan: r.Plan, owners: r.Owners, held: map[string]*held{}}
+	s := &rebuilding{host: h, run: a.Run, plan: *plan}
 	built, err := s.rebuilt(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("rebuild member %s: %w", h.Config.Member.Name, err)
@@ -66,7 +67,7 @@ func (s *rebuilding) rebuilt(ctx context.Context) (_ *Rebuilt, err error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	if built, err := s.earlier(); built != nil || err != nil {
+	if built, err := s.earlier(ctx); built != nil || err != nil {
 		return built, errors.Join(err, s.removeOld(""))
 	}
 	path, err := s.bringFolder()
@@ -81,8 +82,13 @@ func (s *rebuilding) rebuilt(ctx context.Context) (_ *Rebuilt, err error) {
 		return nil, err
 	}
 	s.folder = g.dir.Path()
-	defer func() { err = errors.Join(err, closeAll(s.repositories), g.close()) }()
-	built, err := s.goBest(ctx)
+	defer func() { err = errors.Join(err, g.close()) }()
+	built := &Rebuilt{}
+	if s.plan.Image == nil {
+		err = s.replay(ctx, built)
+	} else {
+		err = s.receive(ctx, built)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +125,7 @@ func (s *rebuilding) check() error {
 
 // owner is who the new files belong to; nil: as found.
 func (h *host) owner() (*restore.Owner, error) {
-	name := cmp.Or(h.Config.Member.Owner, h.Config.Member.Store.User)
+	name := h.Config.Member.Owner
 	if name == "" {
 		return nil, nil
 	}
@@ -127,132 +133,130 @@ func (h *host) owner() (*restore.Owner, error) {
 	return &owner, err
 }
 
-// goBest goes the best way that can be gone to its end.
-func (s *rebuilding) goBest(ctx context.Context) (*Rebuilt, error) {
-	ways, err := s.order(ctx)
+// replay builds from the data that the run set aside on this host.
+func (s *rebuilding) replay(ctx context.Context, built *Rebuilt) (err error) {
+	source, name := s.plan.Source, s.Config.Member.Name
+	if owners := source.Owners(); len(owners) != 1 || owners[0] != name {
+		return refused(BadRequest, fmt.Errorf("the source is made of the data of %v, and this host has that of %s", owners, name))
+	}
+	aside, err := s.asideOf(s.run)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("this host has no data of %s: %w", name, err)
 	}
-	var failed []error
-	for _, w := range ways {
-		if len(failed) > 0 {
-			w.why = "another way failed: " + oneLine(errors.Join(failed...))
-		}
-		built := &Rebuilt{}
-		state, err := s.gather(ctx, w, built)
-		if err == nil {
-			err = s.build(ctx, w, state, built)
-			return built, errors.Join(err, state.Close())
-		}
-		failed = append(failed, fmt.Errorf("from %s: %w", w, err))
-		if ctx.Err() != nil {
-			break
-		}
-		s.Logger.Warn("a way to the state failed", "from", w.String(), "error", err)
+	place := sources.Directories{DataDir: filepath.Join(s.folder, "aside")}
+	if _, place.WALDir, err = aside.View(place.DataDir); err != nil {
+		return err
 	}
-	return nil, errors.Join(failed...)
-}
-
-// gather brings what a way needs, and replays it. The caller closes the state.
-func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*walreplay.Rebuilt, error) {
-	if err := s.checkSpace(w); err != nil {
-		return nil, err
+	if err := s.checkCluster(place, len(source.Log) > 0); err != nil {
+		return err
 	}
-	began := time.Now()
-	places := map[string]sources.Directories{}
-	for _, o := range w.owners {
-		b := Brought{Owner: o.name, From: HereName, Bytes: o.bytes, Why: w.why}
-		if !o.here {
-			start := time.Now()
-			var err error
-			if b.Bytes, err = s.bring(ctx, o); err != nil {
-				return nil, err
-			}
-			b.From, b.Took = o.name, time.Since(start)
+	base := int64(0)
+	if path := source.Base.In(place); path != "" {
+		info, err := safedir.Stat(path)
+		if err != nil {
+			return fmt.Errorf("%w: is it the data that was surveyed?", err)
 		}
-		if err := s.checkCluster(o); err != nil {
-			return nil, err
-		}
-		places[o.name] = o.place
-		built.Brought = append(built.Brought, b)
+		base = info.Size()
 	}
-	built.Phases = append(built.Phases, restore.PhaseTime{Phase: PhaseBring, Took: time.Since(began)})
-	before := int64(0)
-	if w.repository != nil {
-		before = w.repository.meter.bytes.Load()
+	if err := checkSpace(s.folder, 2*base+logSpace, "what is replayed and built"); err != nil {
+		return err
 	}
-	r := s.plan.Replay
 	state, err := sources.Rebuild(ctx, sources.RebuildRequest{
-		Source: w.source, Target: s.plan.Target, Places: places,
-		Repositories: repositoriesOf(s.repositories), Identities: s.keys,
+		Source: source, Target: s.plan.Target, Places: map[string]sources.Directories{name: place},
 		Replay: walreplay.Options{
-			ScratchDir: filepath.Join(s.folder, "replay"), MinLeaseTTL: r.MinLeaseTTL, PersistCheckpoints: r.PersistCheckpoints, SourceVersion: r.SourceVersion,
-			CheckpointHashes: walreplay.CheckpointHashesAtEnd, CheckBase: s.CheckBase, Logger: s.Logger,
+			ScratchDir: filepath.Join(s.folder, "replay"), SourceSettings: s.plan.Replay, CheckBase: s.CheckBase, Logger: s.Logger,
 		},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if m := w.repository; m != nil {
-		built.Brought = append(built.Brought, Brought{
-			Owner: archiveOf(w.source), From: m.String(), Bytes: m.meter.bytes.Load() - before, Took: time.Duration(m.meter.nanoseconds.Load()), Why: w.why,
-		})
+	defer func() { err = errors.Join(err, state.Close()) }()
+	built.Phases = state.Phases
+	began := time.Now()
+	if built.State, err = StateOf(ctx, &source, state, place); err != nil {
+		return err
 	}
-	built.Notes, built.Phases = state.Notes, append(built.Phases, state.Phases...)
-	return state, nil
+	built.Phases = append(built.Phases, restore.PhaseTime{Phase: "hash", Took: time.Since(began)})
+	return s.build(ctx, state, s.plan.Bump, built)
 }
 
-// checkSpace looks before anything is copied: for the copies, the database that is
-// replayed, and the one that is built.
-func (s *rebuilding) checkSpace(w *route) error {
-	need := 2*w.base + logSpace
-	for _, o := range w.owners {
-		if o.here {
-			continue
-		}
-		for _, f := range o.files {
-			whole, offset, err := s.brought(filepath.Join(o.place.DataDir, filepath.FromSlash(f.Name)), f.Size)
-			if err != nil {
-				return err
-			}
-			if !whole {
-				need += f.Size - offset
-			}
-		}
+// receive builds from the database that another host has built, or the coordinator.
+func (s *rebuilding) receive(ctx context.Context, built *Rebuilt) error {
+	image := s.plan.Image
+	if image.ID == "" || !filepath.IsLocal(image.ID) || image.Size < 0 || image.Size > maxFiles {
+		return refused(BadRequest, fmt.Errorf("an image %q of %d bytes is none that requorum made", image.ID, image.Size))
 	}
-	return checkSpace(s.folder, need, "what is copied, replayed and built")
+	// Pieces of two images are never put together.
+	file := &received{path: filepath.Join(s.folder, image.ID, "db")}
+	if err := checkSpace(s.folder, image.Size+logSpace, "the database that is copied, and a log"); err != nil {
+		return err
+	}
+	began := time.Now()
+	c := Copier{Logger: s.Logger, tuning: s.tuning, Fetch: func(ctx context.Context, a DataArguments, w io.Writer) (*Sent, error) {
+		var sent Sent
+		err := s.conn.Call(ctx, Header{}, verbFetch, FetchArguments{Member: image.From, DataArguments: a}, &sent, w)
+		return &sent, err
+	}}
+	bytes, err := c.Copy(ctx, DataArguments{File: DatabaseName}, image.Size, file.path)
+	if err != nil {
+		return fmt.Errorf("copy the database from %s: %w", image.where(), err)
+	}
+	built.State = image.State
+	built.Brought = []Brought{{From: image.where(), Bytes: bytes, Took: time.Since(began)}}
+	built.Phases = []restore.PhaseTime{{Phase: PhaseBring, Took: time.Since(began)}}
+	if file.File, err = snapshot.OpenUnsynced(file.path); err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // only read
+	bump := s.plan.Bump
+	if image.From != "" { // the host that built it has raised the revision
+		bump = restore.BumpRequest{Mode: restore.BumpNone}
+	}
+	return s.build(ctx, file, bump, built)
+}
+
+// received is a database that came whole, and is moved to where it is to be.
+type received struct {
+	*snapshot.File
+	path string
+}
+
+// Take moves it; false if the path is in another file system.
+func (r *received) Take(path string) (bool, error) {
+	err := safedir.Rename(r.path, path)
+	if errors.Is(err, syscall.EXDEV) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // checkCluster refuses a log of another cluster than the plan's.
-func (s *rebuilding) checkCluster(o *owned) error {
-	if !o.log {
+func (s *rebuilding) checkCluster(place sources.Directories, needed bool) error {
+	if !needed {
 		return nil
 	}
-	log, err := walfile.Open(restore.LogDir(o.place.DataDir, o.place.WALDir))
+	log, err := walfile.Open(restore.LogDir(place.DataDir, place.WALDir))
 	if err != nil {
-		return fmt.Errorf("the data of %s: %w", o.name, err)
+		return err
 	}
 	if id := snapshot.ID(log.Identity().ClusterID); id != s.plan.Old {
-		return fmt.Errorf("the data of %s is of cluster %s, and the plan is for cluster %s", o.name, id, s.plan.Old)
+		return fmt.Errorf("the data is of cluster %s, and the plan is for cluster %s", id, s.plan.Old)
 	}
 	return nil
 }
 
-// build makes the member's directories of a state, and records it.
-func (s *rebuilding) build(ctx context.Context, w *route, state *walreplay.Rebuilt, built *Rebuilt) error {
-	if err := describe(ctx, w, state, built); err != nil {
-		return err
-	}
+// build makes the member's directories of an image, and records it.
+func (s *rebuilding) build(ctx context.Context, image snapshot.Image, bump restore.BumpRequest, built *Rebuilt) error {
 	owner, err := s.owner()
 	if err != nil {
 		return err
 	}
 	p, m := s.plan, s.Config.Member
 	plan, err := restore.NewPlan(ctx, restore.Request{
-		Image: state, Target: p.Target.String(), Repository: w.source.Base.Repository, BackupID: w.source.Base.Backup,
+		Image: image, Target: p.Target.String(), Repository: p.Source.Base.Repository, BackupID: p.Source.Base.Backup,
 		InitialCluster: p.InitialCluster, Learners: p.Learners, ClusterToken: p.ClusterToken,
 		DataDir: m.DataDir, WALDir: m.WALDir, Owner: owner,
-		Bump: p.Bump, HighestKnownRevision: p.HighestKnown,
+		Bump: bump, HighestKnownRevision: p.HighestKnown,
 	})
 	if err != nil {
 		return err
@@ -267,7 +271,7 @@ func (s *rebuilding) build(ctx context.Context, w *route, state *walreplay.Rebui
 	if err := s.record(built, false); err != nil {
 		return err
 	}
-	result, err := restore.Execute(ctx, plan, state, restore.ExecOptions{
+	result, err := restore.Execute(ctx, plan, image, restore.ExecOptions{
 		Only: m.Name, Owner: owner, Logger: s.Logger,
 		// What lies there beside a member is left alone; a member that could start is
 		// somebody's, and refused, unless this run built it by a plan that was given up.
@@ -277,44 +281,52 @@ func (s *rebuilding) build(ctx context.Context, w *route, state *walreplay.Rebui
 		return err
 	}
 	built.Restore, built.Phases = result, append(built.Phases, result.Phases...)
-	if built.Image, err = imageOf(ctx, filepath.Join(m.DataDir, "member", "snap", "db")); err != nil {
+	return s.complete(ctx, built)
+}
+
+// complete records that the directories are built, with what their database shows.
+func (s *rebuilding) complete(ctx context.Context, built *Rebuilt) error {
+	m := s.Config.Member
+	file, err := snapshot.OpenUnsynced(filepath.Join(m.DataDir, filepath.FromSlash(DatabaseName)))
+	if err != nil {
 		return err
+	}
+	facts, err := file.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	built.AuthEnabled = facts.AuthEnabled
+	if s.plan.Image == nil {
+		built.Image = &Image{ID: rand.Text(), From: m.Name, Size: file.Size(), State: built.State}
 	}
 	return s.record(built, true)
 }
 
-// imageOf reads what the proof of the new cluster goes by.
-func imageOf(ctx context.Context, path string) (_ *serve.Expected, err error) {
-	f, err := safedir.Open(path)
+// StateOf describes what was rebuilt, before it is changed. The source's owner has its data in place,
+// if that was all that was read.
+func StateOf(ctx context.Context, source *sources.Source, image *walreplay.Rebuilt, place sources.Directories) (State, error) {
+	s := State{Source: source, Recipe: image.Recipe, Notes: image.Notes}
+	facts, err := image.Facts(ctx)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
+	s.Index, s.Term, s.Revision = facts.RaftIndex, facts.RaftTerm, facts.Revision
+	path := image.Path()
+	if r := image.Recipe; r != nil {
+		s.Index, s.Term, s.Revision, s.HashKV = r.Index, r.Term, r.Revision, r.HashKV
+	} else if image.Base != nil && image.Base.Manifest != nil {
+		s.HashKV = image.Base.Manifest.HashKV
 	}
-	return serve.ReadExpected(ctx, f, info.Size())
-}
-
-// describe records the state before it is changed.
-func describe(ctx context.Context, w *route, state *walreplay.Rebuilt, built *Rebuilt) error {
-	facts, err := state.Facts(ctx)
-	if err != nil {
-		return err
+	if path == "" {
+		path = source.Base.In(place)
 	}
-	built.Source = &w.source
-	built.Index, built.Term, built.Revision = facts.RaftIndex, facts.RaftTerm, facts.Revision
-	if r := state.Recipe; r != nil {
-		built.Recipe = r
-		built.Index, built.Term, built.Revision, built.HashKV = r.Index, r.Term, r.Revision, r.HashKV
-	} else if state.Base != nil && state.Base.Manifest != nil {
-		built.HashKV = state.Base.Manifest.HashKV
+	if s.Term == 0 && s.Index == source.Index {
+		s.Term = source.Term
 	}
-	if built.Term == 0 && built.Index == w.source.Index {
-		built.Term = w.source.Term
+	if s.Hashes, err = sources.HashPeers(ctx, path, source.Peers, s.HashKV); err != nil {
+		return s, fmt.Errorf("hash what was rebuilt: %w", err)
 	}
-	return nil
+	return s, nil
 }
 
 // record stores that the directories are about to be built or, once that is done, that
@@ -329,7 +341,7 @@ func (s *rebuilding) record(built *Rebuilt, done bool) error {
 
 // earlier is what the same run built by this plan; nil where it has not, or where
 // that is not there any more.
-func (s *rebuilding) earlier() (*Rebuilt, error) {
+func (s *rebuilding) earlier(ctx context.Context) (*Rebuilt, error) {
 	known := s.State.BuiltBy(s.run)
 	if known == nil || known.Plan != s.plan.ID || known.New != s.plan.New {
 		return nil, nil
@@ -349,7 +361,7 @@ func (s *rebuilding) earlier() (*Rebuilt, error) {
 	built.Earlier = true
 	if !known.Done {
 		built.Restore = result
-		if err := s.record(&built, true); err != nil {
+		if err := s.complete(ctx, &built); err != nil {
 			return nil, err
 		}
 	}

@@ -34,10 +34,13 @@ type stateFile struct {
 	Changes   uint64         `json:"changes"` // how many there have been
 	Epoch     uint64         `json:"epoch"`   // of the newest line on which anything was asked
 	Decisions []Decision     `json:"decisions,omitempty"`
-	Asides    []SetAside     `json:"set_aside,omitempty"`  // not undone, oldest first
-	Built     []builtRecord  `json:"built,omitempty"`      // not undone, oldest first
-	Undone    []undone       `json:"taken_back,omitempty"` // rebuilds
-	Clients   []clientRecord `json:"quiesced,omitempty"`   // not resumed
+	Asides    []SetAside     `json:"set_aside,omitempty"` // not undone, oldest first
+	Built     []builtRecord  `json:"built,omitempty"`     // not undone, oldest first
+	Undone    []Undone       `json:"undone,omitempty"`
+	Clients   []clientRecord `json:"quiesced,omitempty"`
+	// Resumed is the run that has started all Clients, or began to: its undo leaves those
+	// stopped that did not run before it. Another run forgets them.
+	Resumed string `json:"resumed_by,omitempty"`
 }
 
 // builtRecord is a rebuild of the member.
@@ -54,12 +57,6 @@ type builtRecord struct {
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
-// undone is a rebuild that was taken back: of which cluster, and in which one's place.
-type undone struct {
-	Old snapshot.ID `json:"old_cluster_id"`
-	New snapshot.ID `json:"new_cluster_id"`
-}
-
 // clientRecord is what a recovery did with a client of the host.
 type clientRecord struct {
 	Name string `json:"name"`
@@ -67,6 +64,8 @@ type clientRecord struct {
 	Ran   bool        `json:"ran"`
 	Phase ClientPhase `json:"phase,omitempty"`
 }
+
+func (c *clientRecord) resumed() bool { return c.Phase == ClientStarted || c.Phase == ClientRestarted }
 
 // openState opens the state file of a folder, which it makes, for changes: one process
 // changes a member at a time, and for another one the error is ErrBusy. The caller closes
@@ -192,19 +191,20 @@ func (s *stateFile) Aside(run string) *SetAside {
 func (s *stateFile) build(b builtRecord) error {
 	s.Built = append(slices.DeleteFunc(s.Built, func(o builtRecord) bool { return o.Run == b.Run }), b)
 	if b.Done {
-		s.Undone = slices.DeleteFunc(s.Undone, func(u undone) bool { return u == undone{b.Old, b.New} })
+		s.Undone = slices.DeleteFunc(s.Undone, func(u Undone) bool { return u.Old == b.Old && u.New == b.New })
 	}
 	return s.save()
 }
 
 // undone stores that what a run set aside is back, and what it built is not there.
-func (s *stateFile) undone(run string) error {
-	if b := s.BuiltBy(run); b != nil && b.Done {
-		s.Undone = append(s.Undone, undone{b.Old, b.New})
+func (s *stateFile) undone(u Undone) (*Undone, error) {
+	if b := s.BuiltBy(u.Run); b != nil && b.Done {
+		u.Old, u.New = b.Old, b.New
 	}
-	s.Asides = slices.DeleteFunc(s.Asides, func(a SetAside) bool { return a.Run == run })
-	s.Built = slices.DeleteFunc(s.Built, func(b builtRecord) bool { return b.Run == run })
-	return s.save()
+	s.Undone = append(slices.DeleteFunc(s.Undone, func(o Undone) bool { return o.Run == u.Run }), u)
+	s.Asides = slices.DeleteFunc(s.Asides, func(a SetAside) bool { return a.Run == u.Run })
+	s.Built = slices.DeleteFunc(s.Built, func(b builtRecord) bool { return b.Run == u.Run })
+	return &u, s.save()
 }
 
 // BuiltBy is what a run built, or began to; nil where it did not, or it was undone.
@@ -222,7 +222,7 @@ func (s *stateFile) Superseding(cluster snapshot.ID) *builtRecord {
 // rebuild was undone here.
 func (s *stateFile) TakenBack(cluster snapshot.ID) (by []snapshot.ID) {
 	for _, u := range s.Undone {
-		if u.Old == cluster {
+		if u.Old == cluster && u.New != 0 {
 			by = append(by, u.New)
 		}
 	}

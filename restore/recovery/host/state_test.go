@@ -107,6 +107,7 @@ func TestSuperseded(t *testing.T) {
 	s := stateIn(t, filepath.Join(t.TempDir(), "state"))
 	const a, b, c = snapshot.ID(1), snapshot.ID(2), snapshot.ID(3)
 	aside := func(run string) { s.Asides = append(s.Asides, SetAside{Aside: restore.Aside{Run: run}, Done: true}) }
+	undone := func(run string) error { _, err := s.undone(Undone{Run: run}); return err }
 	aside(run1)
 	require.NoError(t, s.build(builtRecord{Run: run1, Plan: "p", Old: a, New: b, Result: json.RawMessage(`1`)}))
 	s = reopened(t, s)
@@ -124,7 +125,7 @@ func TestSuperseded(t *testing.T) {
 	s = reopened(t, s)
 	require.True(t, s.Aside(run2).Undoing)
 	require.NotNil(t, s.Superseding(b), "an undo that has only begun took it back")
-	require.NoError(t, s.undone(run2))
+	require.NoError(t, undone(run2))
 	s = reopened(t, s)
 	require.Nil(t, s.Aside(run2))
 	require.NotNil(t, s.Aside(run1))
@@ -137,7 +138,7 @@ func TestSuperseded(t *testing.T) {
 	require.NotNil(t, s.Superseding(b))
 	require.Empty(t, s.TakenBack(b), "what was built again counts as taken back")
 	require.NoError(t, s.build(builtRecord{Run: "recovery-3", Plan: "r", Old: c, New: a}))
-	require.NoError(t, s.undone("recovery-3"))
+	require.NoError(t, undone("recovery-3"))
 	require.Empty(t, s.TakenBack(c), "what was only begun counts as taken back")
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -65,11 +66,10 @@ func (k *keeper) full(s Survivor) Base {
 	facts, err := image.Facts(k.t.Context())
 	require.NoError(k.t, err)
 	k.made++
-	m, err := snapshot.Store(k.t.Context(), snapshot.StoreRequest{
-		Repo: k.repo, Timeline: k.id, ID: fmt.Sprintf("20260102T0304%02dZ-%06x", k.made, k.made), Image: image,
-		Started: timeOf(facts.RaftIndex), Now: func() time.Time { return timeOf(facts.RaftIndex) }, Version: k.etcd, Tool: "test", Codec: k.codec,
+	m := logtest.Full(k.t, k.repo, image, logtest.Stored{
+		Timeline: k.id, ID: fmt.Sprintf("20260102T0304%02dZ-%06x", k.made, k.made),
+		Started: timeOf(facts.RaftIndex), Version: k.etcd, Codec: k.codec,
 	})
-	require.NoError(k.t, err)
 	return Base{Owner: k.owner(), Backup: m.ID, Timeline: k.id, Repository: k.repo.String(), Index: facts.RaftIndex, Term: facts.RaftTerm, Revision: facts.Revision}
 }
 

@@ -33,7 +33,7 @@ type archived struct {
 
 // openArchives reads what a repository has of all timelines, without bodies. They come
 // with the error that the repository holds less than before.
-func openArchives(ctx context.Context, repo *repository.Repository, suffix string, identities []age.Identity, fresh *walreplay.Freshness) ([]*archived, error) {
+func openArchives(ctx context.Context, repo *repository.Repository, suffix string, identities []age.Identity) ([]*archived, error) {
 	catalog, err := snapshot.ReadCatalog(ctx, repo)
 	if err != nil {
 		return nil, err
@@ -43,14 +43,15 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 	if err != nil {
 		return nil, err
 	}
-	var ids []repository.TimelineID
-	for _, t := range catalog.Timelines {
-		ids = append(ids, t.ID)
-	}
-	rolledBack := fresh.Check(ctx, archives, catalog, ids...)
+	rolledBack := archives.CheckReached(ctx, catalog)
 	var less *walreplay.RolledBackError
 	if rolledBack != nil && !errors.As(rolledBack, &less) {
 		return nil, rolledBack
+	}
+	err = archives.CheckStartedOver(ctx, catalog)
+	var over *snapshot.StartedOverError
+	if err != nil && !errors.As(err, &over) {
+		return nil, err
 	}
 	var all []*archived
 	for _, t := range catalog.Timelines {
@@ -62,6 +63,10 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 			Name: ArchivePrefix + t.ID.String() + suffix, Repository: repo.String(), Timeline: t.ID, Reason: t.Reason, Parent: t.Parent,
 			Fulls: []Full{}, Ranges: []walreplay.Range{}, Log: []Range{},
 		}}
+		if over != nil && t.ID.ClusterID == over.From.ClusterID && t.ID != over.From {
+			a.archive.Lost = true
+			a.archive.find(KindStartedOver, "if it is the one to continue with, name it with --source, or accept it first: requorum accept "+t.ID.String(), "its cluster began again without writes that timeline %s holds, and nobody has answered that", over.From)
+		}
 		if err := a.fill(ctx, repo, catalog, ranges, log); err != nil {
 			return nil, err
 		}
@@ -87,7 +92,8 @@ func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalo
 			continue
 		}
 		to.Ranges = append(to.Ranges, r)
-		if r.Gap {
+		// The log before the first full snapshot is no gap.
+		if r.Gap && (len(to.Fulls) == 0 || to.Fulls[0].Index < r.LastIndex) {
 			to.find(KindGap, "", "nothing between raft index %d and %d can be restored from it: %s", r.FirstIndex, r.LastIndex, r.Reason)
 		}
 		to.Revision = max(to.Revision, r.LastRevision)
@@ -113,10 +119,7 @@ func (a *archived) addFulls(catalog *snapshot.Catalog) {
 			to.find(KindBackup, "'requorum restore' takes it where it is named", "%v", err)
 			continue
 		}
-		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members, Encrypted: m.Object.Encrypted(), Passphrase: codec.IsPassphrase(m.Object.Recipients)}
-		if m.Synthetic() {
-			full.Taken = m.Synthesis.Observed
-		}
+		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members, Encrypted: m.Object.Encrypted()}
 		to.Fulls = append(to.Fulls, full)
 		to.Revision = max(to.Revision, full.Revision)
 		a.see(full.Index, Observation{full.Index, full.Taken})

@@ -85,7 +85,7 @@ func (r *ranking) candidates() []Candidate {
 	}
 	for i := range all {
 		r.complete(&all[i])
-		r.addOthers(&all[i], use)
+		r.addPeers(&all[i])
 	}
 	slices.SortStableFunc(all, r.compare)
 	for i := range all {
@@ -418,12 +418,12 @@ func (c composer) next(owner *source, b Base, at *source, index uint64) (next *s
 func (c composer) begins(owner *source, b Base, s *source, r Range) bool {
 	term := s.termAt(b.Index)
 	if s == owner {
-		return term == 0 || b.Term == 0 || term == b.Term
+		return term == 0 || term == b.Term
 	}
 	if r.First > b.Index {
 		return false
 	}
-	return b.Term != 0 && term == b.Term || c.ties.joined(owner, s, b.Index)
+	return term == b.Term || c.ties.joined(owner, s, b.Index)
 }
 
 // termOf is the term of a source's entry, as far as it is known.

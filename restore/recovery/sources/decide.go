@@ -151,6 +151,13 @@ func (d *decision) nothing() error {
 			e.Nameable = append(e.Nameable, c.Name)
 		}
 	}
+	for _, m := range d.findings.Survivors {
+		for _, f := range m.Findings {
+			if f.Kind == KindMixed {
+				e.Mixed, e.Reasons = append(e.Mixed, m.DataDir), append(e.Reasons, m.Name+": "+f.String())
+			}
+		}
+	}
 	for _, u := range d.findings.Unread {
 		e.Reasons = append(e.Reasons, fmt.Sprintf("repository %s could not be read: %s", u.Repository, u.Reason))
 	}
@@ -174,7 +181,7 @@ func (d *decision) named() (*Candidate, error) {
 		}
 	}
 	if len(found) == 0 {
-		if c := d.promote(d.req.Source); c != nil {
+		if c := d.compose(d.req.Source); c != nil {
 			found = []*Candidate{c}
 		}
 	}
@@ -221,6 +228,9 @@ func (d *decision) decide(c *Candidate) error {
 		p.Members = steps[n-1].Members
 	}
 	d.bump(c)
+	if p.Proven {
+		p.Warnings = append(p.Warnings, r.proof.stale()...)
+	}
 	d.warn(c)
 	var err error
 	p.Fence, err = newFence(d.findings, steps, &d.req)
@@ -285,7 +295,7 @@ func (d *decision) warn(c *Candidate) {
 	if c.Kind == FromJoined {
 		add("it is put together: %s", c.Source.describe())
 	}
-	if c.Source.Unguarded() && len(c.Source.Alternatives(c.Source.Index)) == 0 {
+	if c.Source.Unguarded() && len(c.Source.Peers) == 0 {
 		add("the database of %s has no checksums, and there is no other one to compare with: its structure is checked, damage inside keys and values would go unnoticed", c.Source.Base.Owner)
 	}
 	if v := d.rulesOf(c); v != "" {
@@ -365,9 +375,7 @@ func newFence(f *Findings, steps []Membership, req *DecideRequest) (Fence, error
 	}
 	out.Enough, out.Closes = true, true
 	for _, s := range steps {
-		for _, voters := range s.Quorums() {
-			out.weigh(s, voters, gone, req.Stopping)
-		}
+		out.weigh(s, s.Voters(), gone, req.Stopping)
 	}
 	return out, nil
 }

@@ -2,6 +2,7 @@ package sources
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,6 +148,9 @@ type Archive struct {
 	Reason     string                 `json:"reason,omitempty"` // why it was opened
 	Parent     *repository.Branch     `json:"parent,omitempty"`
 	Superseded *repository.Superseded `json:"superseded,omitempty"`
+	// Lost says that its cluster began again without what an older timeline holds, and
+	// that nobody has answered.
+	Lost bool `json:"started_over,omitempty"`
 
 	Fulls  []Full            `json:"full_snapshots"` // by index
 	Ranges []walreplay.Range `json:"ranges"`
@@ -187,8 +191,6 @@ type Full struct {
 	Members  []snapshot.Member `json:"members"`
 	// Encrypted says that nobody reads it without an identity.
 	Encrypted bool `json:"encrypted,omitempty"`
-	// Passphrase says that what opens it is a passphrase, and no key.
-	Passphrase bool `json:"passphrase,omitempty"`
 }
 
 // Held says that entries up to an index were read from a member's own log.
@@ -258,13 +260,15 @@ type Kind string
 // The kinds of findings.
 const (
 	KindTorn        Kind = "torn-tail"           // a last record that a crash cut off: harmless
-	KindBrokenLog   Kind = "broken-log"          // damage in the middle of a log
+	KindBrokenLog   Kind = "log-corrupt"         // damage in the middle of a log
 	KindMissing     Kind = "missing-files"       // older files of a log are gone
 	KindNoLog       Kind = "no-log"              // there is no log
 	KindNewer       Kind = "newer"               // written by a newer etcd than is known
 	KindDatabase    Kind = "damaged-database"    // a database is damaged
 	KindNoDatabase  Kind = "no-database"         // there is none
-	KindCutLog      Kind = "cut-log"             // a log is shorter than it was
+	KindCutLog      Kind = "log-cut"             // the end of a log is missing
+	KindMixed       Kind = "mixed"               // a database and its log are not of one history
+	KindUnshown     Kind = "unshown"             // nothing shows that they are
 	KindOldDatabase Kind = "old-database"        // a database is older than what is beside it
 	KindForced      Kind = "forced-new-cluster"  // the member was started with --force-new-cluster
 	KindRestored    Kind = "restored"            // the log was made by a restore
@@ -279,6 +283,7 @@ const (
 	KindRolledBack  Kind = "rolled-back"         // it is older than what it held
 	KindUnconnected Kind = "unconnected"         // nothing shows that it is of the same history
 	KindSuperseded  Kind = "superseded"          // its timeline has ended
+	KindStartedOver Kind = "started-over"        // its cluster began again without archived writes
 	KindGap         Kind = "gap"                 // something is missing in an archived log
 	KindBackup      Kind = "damaged-backup"      // a backup cannot be used
 	KindForeign     Kind = "foreign-backup"      // nobody who is trusted signed a backup
@@ -309,6 +314,10 @@ func counted(n uint64, one, more string) string {
 }
 
 func entries(n uint64) string { return counted(n, "entry", "entries") }
+
+func (m *Remains) has(kind Kind) bool {
+	return slices.ContainsFunc(m.Findings, func(f Finding) bool { return f.Kind == kind })
+}
 
 func (m *Remains) find(kind Kind, next, format string, args ...any) {
 	m.Findings = append(m.Findings, Finding{kind, fmt.Sprintf(format, args...), next})

@@ -216,7 +216,7 @@ func markCandidates(all []*history, t ties) {
 				h.why += "; it is not chosen by itself"
 			}
 		case len(h.survivors()) > 0:
-			h.candidate = !leftover(h, all)
+			h.candidate = !leftover(h, all) && !besideTheRest(h, all)
 		default:
 			h.candidate = isAlternative(h, all)
 		}
@@ -285,6 +285,16 @@ func leftover(h *history, all []*history) bool {
 	return false
 }
 
+// besideTheRest reports whether a history is of members that were restored by hand beside a
+// majority that was not.
+func besideTheRest(h *history, all []*history) bool {
+	return slices.ContainsFunc(all, func(o *history) bool {
+		return o != h && len(o.survivors()) > 0 && majorityOfItself(o) && !slices.ContainsFunc(h.survivors(), func(s *source) bool {
+			return slices.ContainsFunc(o.survivors(), func(other *source) bool { return other.member.Log.Restored || restoredUnder(s, other) == "" })
+		})
+	})
+}
+
 // majorityOfItself reports whether the members are a majority of the voters that
 // they themselves know.
 func majorityOfItself(h *history) bool {
@@ -293,23 +303,20 @@ func majorityOfItself(h *history) bool {
 		return false
 	}
 	here := h.survivors()
-	for _, q := range steps[len(steps)-1].Quorums() {
-		n := 0
-		for _, id := range q {
-			if slices.ContainsFunc(here, func(s *source) bool { return s.member.MemberID == id }) {
-				n++
-			}
-		}
-		if n < Majority(len(q)) {
-			return false
+	voters := steps[len(steps)-1].Voters()
+	n := 0
+	for _, id := range voters {
+		if slices.ContainsFunc(here, func(s *source) bool { return s.member.MemberID == id }) {
+			n++
 		}
 	}
-	return true
+	return n >= Majority(len(voters))
 }
 
 // isAlternative reports whether an archived history that no member's data belongs to may
 // be the one that goes on: it is of the cluster that is recovered, it has not
-// ended, and it is neither older than the members' nor what theirs came from.
+// ended, and it is neither older than the members' nor what theirs came from, unless these
+// began again without what it holds.
 func isAlternative(h *history, all []*history) bool {
 	if h.superseded() != nil || !hasImage(h) {
 		return false
@@ -320,6 +327,9 @@ func isAlternative(h *history, all []*history) bool {
 			continue
 		}
 		for _, id := range o.timelines() {
+			if startedOver(o, id) {
+				return true
+			}
 			for _, mine := range h.timelines() {
 				if mine.ClusterID == id.ClusterID && mine.N < id.N || descends(all, id, mine) {
 					return false
@@ -330,6 +340,11 @@ func isAlternative(h *history, all []*history) bool {
 		open = open || !older
 	}
 	return open
+}
+
+// startedOver reports whether a timeline of a history began again without archived writes.
+func startedOver(h *history, t repository.TimelineID) bool {
+	return slices.ContainsFunc(h.sources, func(s *source) bool { return s.archive != nil && s.archive.Timeline == t && s.archive.Lost })
 }
 
 // descends reports whether a timeline came from another one.

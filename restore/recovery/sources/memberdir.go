@@ -1,7 +1,6 @@
 package sources
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,12 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"go.etcd.io/etcd/server/v3/storage/wal"
-
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
@@ -30,11 +28,7 @@ type memberDir struct {
 	// which of them, the reading of its entries shows.
 	missing error
 	marked  uint64 // the highest index in the name of a *.snap file
-	began   uint64 // the lowest
 }
-
-// ErrTooOld says that etcd 3.4 wrote a member's database: it keeps no term.
-var ErrTooOld = errors.New("etcd 3.4 wrote it, and members are recovered from etcd 3.5 on: restore a backup, or start the member and save a snapshot")
 
 // openMember looks at the databases and goes through the log once. What is wrong
 // with the data becomes a finding; an error is that nothing could be looked at.
@@ -48,9 +42,6 @@ func openMember(ctx context.Context, s Survivor, o SummaryOptions) (*memberDir, 
 	o.Progress("databases of "+s.Name, 0, 0)
 	if err := d.readDatabases(ctx, o); err != nil {
 		return nil, fmt.Errorf("its databases: %w", err)
-	}
-	if db := d.remains.newest(); db != nil && db.Index > 0 && db.Term == 0 {
-		return nil, fmt.Errorf("%s: %w", db.Path, ErrTooOld)
 	}
 	o.Progress("log of "+s.Name, 0, 0)
 	if err := d.openLog(ctx); err != nil {
@@ -75,9 +66,6 @@ func (d *memberDir) readDatabases(ctx context.Context, o SummaryOptions) error {
 			var term, index uint64
 			if n, err := fmt.Sscanf(name, "%016x-%016x", &term, &index); n == 2 && err == nil {
 				d.marked = max(d.marked, index)
-				if d.began == 0 || index < d.began {
-					d.began = index
-				}
 			}
 		}
 		if !isDatabase(e.Name()) {
@@ -85,8 +73,8 @@ func (d *memberDir) readDatabases(ctx context.Context, o SummaryOptions) error {
 		}
 		db := Database{Path: filepath.Join(d.snapDir(), e.Name())}
 		if err := db.read(ctx, o.CheckBase); err != nil {
-			if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
-				return err
+			if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, snapshot.ErrTooOld) {
+				return fmt.Errorf("%s: %w", db.Path, err)
 			}
 			db.Damage = err.Error()
 			d.remains.find(KindDatabase, "it is not used; the log can be replayed onto another member's database, or onto a backup, where they join", "the database %s is damaged: %v", db.Path, err)
@@ -104,6 +92,9 @@ func isDatabase(name string) bool { return name == "db" || strings.HasSuffix(nam
 func (db *Database) read(ctx context.Context, check func(ctx context.Context, name string, r io.ReaderAt, size int64) error) (err error) {
 	image, err := snapshot.OpenFile(db.Path)
 	if err != nil {
+		return err
+	}
+	if err := image.CheckHash(ctx); err != nil {
 		return err
 	}
 	db.Size = image.Size()
@@ -153,13 +144,53 @@ func (d *memberDir) openLog(ctx context.Context) error {
 	m.Log = &Log{FirstIndex: s.FirstIndex, LastIndex: s.LastIndex, LastTerm: s.LastTerm, Commit: s.Commit, Ranges: rangesOf(s)}
 	if s.Torn != nil {
 		m.Log.Torn = &Place{File: filepath.Join(d.logDir(), s.Torn.Segment), Offset: s.Torn.Offset}
-		m.find(KindTorn, "", "the log ends with a record that was not written to its end (%s, byte %d), as a crash leaves it: that one was never acknowledged", m.Log.Torn.File, m.Log.Torn.Offset)
 	}
-	return errors.Join(d.lookAtFiles(), d.lookAtEnd(filepath.Join(d.logDir(), log.Newest())))
+	if d.missing == nil {
+		end, err := walreplay.JudgeEnd(ctx, d.DataDir, log, s)
+		switch {
+		case err != nil:
+			return err
+		case end.Cut != "":
+			m.find(KindCutLog, "it does not count as a witness of what was acknowledged; bring over the whole log once more, or use another member's log or the archive", "%s", end.Cut)
+		case end.Torn != "":
+			m.find(KindTorn, "", "%s", end.Torn)
+		}
+		if end.Unshown != "" {
+			m.find(KindUnshown, nextUnshown, "%s", end.Unshown)
+		}
+	}
+	return errors.Join(d.lookAtFiles(ctx, s), d.relate(ctx, s))
 }
 
-// lookAtFiles says what the folder shows beside the log's records.
-func (d *memberDir) lookAtFiles() error {
+const nextUnshown = "the log does not count as a witness of what was acknowledged"
+
+// relate compares the databases with the log. The log of another history shows nothing of
+// the cluster that a database is of.
+func (d *memberDir) relate(ctx context.Context, s walfile.Summary) error {
+	for i := range d.remains.Databases {
+		db := &d.remains.Databases[i]
+		if db.Damage != "" {
+			continue
+		}
+		r, err := walreplay.RelateFile(ctx, db.Path, d.log, s)
+		var corrupt *walfile.CorruptError
+		switch {
+		case errors.As(err, &corrupt):
+			// A finding of its own, and the log is no witness.
+		case err != nil:
+			return err
+		case r.Kind == walreplay.Unrelated:
+			db.Damage = "the log is of another history"
+			d.remains.find(KindMixed, walreplay.AdviceUnrelated, "the database %s and the log are not of one history: %s", db.Path, r.Reason)
+		case r.Kind == walreplay.NotShown && !d.remains.has(KindCutLog):
+			d.remains.find(KindUnshown, nextUnshown, "nothing shows that the database %s and the log are of one history: %s", db.Path, r.Reason)
+		}
+	}
+	return nil
+}
+
+// lookAtFiles finds when the log was written last, and whether it begins with a restore.
+func (d *memberDir) lookAtFiles(ctx context.Context, s walfile.Summary) error {
 	m := d.remains
 	list, err := safedir.ReadDir(d.logDir())
 	if err != nil {
@@ -170,23 +201,15 @@ func (d *memberDir) lookAtFiles() error {
 			m.Written = info.ModTime().UTC()
 		}
 	}
-	list, err = safedir.ReadDir(filepath.Join(d.DataDir, "member"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	at, err := walreplay.RestoredAt(ctx, d.log, s)
+	if err != nil && !errors.As(err, new(*walfile.CorruptError)) {
 		return err
 	}
-	m.Log.Restored = d.began > 0 && d.began <= mostMembers
-	for _, e := range list {
-		m.Log.Restored = m.Log.Restored || strings.HasPrefix(e.Name(), "requorum-") && strings.HasSuffix(e.Name(), ".json")
-	}
-	if m.Log.Restored {
+	if m.Log.Restored = at > 0; m.Log.Restored {
 		m.find(KindRestored, "", "this cluster was itself restored once: its log does not begin with all that there was")
 	}
 	return nil
 }
-
-// mostMembers is more than a cluster is restored with: the log of a restored one
-// begins with a snapshot behind one entry for each member.
-const mostMembers = 32
 
 // rangesOf are the parts of a log between its gaps.
 func rangesOf(s walfile.Summary) []Range {
@@ -212,17 +235,6 @@ func rangesOf(s walfile.Summary) []Range {
 func (d *memberDir) compareWithin() {
 	m := d.remains
 	newest := m.newest()
-	if m.Log != nil && d.missing == nil {
-		const next = "it does not count as a witness of what was acknowledged; another member's log or the archive may have the rest"
-		switch {
-		case m.Log.Commit > m.Log.LastIndex:
-			m.find(KindCutLog, next, "the log ends with raft index %d and says that the entries up to %d are committed: its end was cut off", m.Log.LastIndex, m.Log.Commit)
-		case newest != nil && newest.Index > m.Log.LastIndex:
-			m.find(KindCutLog, next, "the log ends with raft index %d, and the database %s holds the entries up to %d: the log was rolled back or cut off, or its disk did not keep what was written", m.Log.LastIndex, newest.Path, newest.Index)
-		case d.marked > m.Log.LastIndex:
-			m.find(KindCutLog, next, "the log ends with raft index %d, and a *.snap file is of index %d: the log was rolled back or cut off", m.Log.LastIndex, d.marked)
-		}
-	}
 	switch {
 	case newest == nil:
 		if m.Log != nil && (m.Log.FirstIndex != 1 || m.Log.Restored) {
@@ -239,46 +251,6 @@ func (d *memberDir) compareWithin() {
 // joins reports whether a log goes on from an index.
 func joins(all []Range, index uint64) bool {
 	return slices.ContainsFunc(all, func(s Range) bool { return s.First <= index+1 && index <= s.Last })
-}
-
-// lookAtEnd finds a log that was cut short where nothing in it shows it. etcd allocates
-// the newest file ahead, and begins another one when it is full: so a crash leaves
-// room behind the last record. Without it a copy was interrupted, or the newest
-// file was left out, and nobody knows what was behind.
-func (d *memberDir) lookAtEnd(newest string) error {
-	const next = "bring the whole log over once more, with all its files; until then it does not count as a witness of what was acknowledged"
-	info, err := safedir.Stat(newest)
-	if err != nil {
-		return err
-	}
-	if size := info.Size(); size < wal.SegmentSizeBytes {
-		// Where etcd itself cut a torn record off, what it was cut from is beside it.
-		if _, err := safedir.Stat(newest + ".broken"); errors.Is(err, fs.ErrNotExist) {
-			d.remains.Findings = slices.DeleteFunc(d.remains.Findings, func(f Finding) bool { return f.Kind == KindTorn }) // no crash left it
-			d.remains.find(KindCutLog, next, "the newest file of the log, %s, has %d bytes, and etcd allocates %d at once: its end was cut off, as by a copy that was interrupted", newest, size, wal.SegmentSizeBytes)
-		}
-		return nil
-	}
-	full, err := endsWithData(newest, info.Size())
-	if full {
-		d.remains.find(KindCutLog, next, "the newest file of the log, %s, is full, and etcd begins another one then, which is not here", newest)
-	}
-	return err
-}
-
-// endsWithData reports whether a file has no room behind its last record.
-func endsWithData(path string, size int64) (_ bool, err error) {
-	f, err := safedir.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	var end [8]byte
-	if size < int64(len(end)) {
-		return true, nil
-	}
-	_, err = f.ReadAt(end[:], size-int64(len(end)))
-	return !bytes.Equal(end[:], make([]byte, len(end))), err
 }
 
 // RunningError says that a member runs on a directory. It is a restore.ErrInUse.
@@ -301,6 +273,9 @@ func (e *RunningError) Unwrap() error { return e.Err }
 
 // checkIdle fails with a *RunningError while a member runs on the directory.
 func checkIdle(s Survivor) error {
+	if err := walreplay.CheckDataDir(s.DataDir); err != nil {
+		return fmt.Errorf("member %s: %w", s.Name, err)
+	}
 	err := restore.CheckMemberIdle(s.DataDir, s.WALDir)
 	if errors.Is(err, restore.ErrInUse) {
 		running := &RunningError{Survivor: s.Name, DataDir: s.DataDir, Err: err}

@@ -33,9 +33,6 @@ type Membership struct {
 	// Removed are those that left while the log was followed, by ID. A database
 	// names no others.
 	Removed []snapshot.Member `json:"removed,omitempty"`
-	// Outgoing are the voters of the membership that is being left, where the
-	// change is a joint one: a majority of both is needed then.
-	Outgoing []snapshot.ID `json:"outgoing,omitempty"`
 }
 
 // membershipOf is what a database says of the members.
@@ -50,7 +47,7 @@ func (s Membership) Known() bool { return len(s.Members) > 0 }
 
 // Clone shares nothing that Apply changes.
 func (s Membership) Clone() Membership {
-	s.Members, s.Removed, s.Outgoing = slices.Clone(s.Members), slices.Clone(s.Removed), slices.Clone(s.Outgoing)
+	s.Members, s.Removed = slices.Clone(s.Members), slices.Clone(s.Removed)
 	return s
 }
 
@@ -83,16 +80,6 @@ func (s Membership) Voters() []snapshot.ID {
 		}
 	}
 	return ids
-}
-
-// Quorums are the sets of voters of which a majority each has to agree: one, or
-// in a joint membership two.
-func (s Membership) Quorums() [][]snapshot.ID {
-	all := [][]snapshot.ID{s.Voters()}
-	if len(s.Outgoing) > 0 {
-		all = append(all, s.Outgoing)
-	}
-	return all
 }
 
 // Majority is how many of so many voters have to agree.
@@ -141,17 +128,14 @@ func (s *Membership) Apply(e raftlog.Entry) (MembershipChange, error) {
 		}
 		forced := c.GetId() == 0 && c.GetType() == raftpb.ConfChangeRemoveNode
 		return MembershipChange{Voters: true, Forced: forced}, s.change(e, c.GetType(), snapshot.ID(c.GetNodeId()), c.Context)
-	case raftpb.EntryConfChangeV2:
-		var c raftpb.ConfChangeV2
-		if err := proto.Unmarshal(e.Data, &c); err != nil {
-			return MembershipChange{}, fmt.Errorf("%s is no membership change: %w", e, err)
-		}
-		return MembershipChange{Voters: true}, s.changeV2(e, &c)
-	default:
+	case raftpb.EntryNormal:
+	default: // it may change the membership in a way that is not known
+		_, err := engine.Kind(e)
+		return MembershipChange{}, err
 	}
 	kind, err := engine.Kind(e)
 	if err != nil {
-		return MembershipChange{}, nil //nolint:nilerr // who replays it says so
+		return MembershipChange{}, nil //nolint:nilerr // the replay reports it
 	}
 	switch kind {
 	case kindAttributes:
@@ -165,24 +149,6 @@ func (s *Membership) Apply(e raftlog.Entry) (MembershipChange, error) {
 		s.describeV2(e.Data)
 	}
 	return MembershipChange{}, nil
-}
-
-// changeV2 makes all changes of one entry; more than one of them at once, or if
-// asked for, by way of a joint membership that an empty change leaves.
-func (s *Membership) changeV2(e raftlog.Entry, c *raftpb.ConfChangeV2) error {
-	if c.LeaveJoint() {
-		s.Outgoing, s.Index = nil, e.Index
-		return nil
-	}
-	if _, joint := c.EnterJoint(); joint {
-		s.Outgoing = s.Voters()
-	}
-	for _, one := range c.Changes {
-		if err := s.change(e, one.GetType(), snapshot.ID(one.GetNodeId()), c.Context); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (s *Membership) change(e raftlog.Entry, kind raftpb.ConfChangeType, id snapshot.ID, about []byte) error {

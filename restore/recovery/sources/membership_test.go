@@ -135,23 +135,3 @@ func TestOtherEntries(t *testing.T) {
 		}
 	}
 }
-
-// A joint change needs a majority of the old voters and of the new ones until it
-// is left.
-func TestJoint(t *testing.T) {
-	l := &log{t: t}
-	for id := range uint64(3) {
-		l.change(raftpb.ConfChangeAddNode, id+1, 1, false)
-	}
-	one := func(kind raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
-		return &raftpb.ConfChangeSingle{Type: kind.Enum(), NodeId: &id}
-	}
-	l.apply(raftpb.EntryConfChangeV2, &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{one(raftpb.ConfChangeRemoveNode, 3), one(raftpb.ConfChangeAddNode, 4), one(raftpb.ConfChangeAddNode, 5)}})
-	if got := fmt.Sprint(l.state.Quorums()); got != fmt.Sprint([][]snapshot.ID{{1, 2, 4, 5}, {1, 2, 3}}) {
-		t.Errorf("joint: %s", got)
-	}
-	l.apply(raftpb.EntryConfChangeV2, &raftpb.ConfChangeV2{})
-	if len(l.state.Quorums()) != 1 {
-		t.Errorf("left: %v", l.state.Quorums())
-	}
-}

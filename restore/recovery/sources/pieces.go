@@ -178,44 +178,45 @@ func baseOf(h *walreplay.History, id string) *walreplay.Base {
 	return nil
 }
 
-// Need is a part of a survivor's data that a source is made of: the database
-// member/snap/File or, where that is empty, the log from the entry First on. That is the one
-// where a piece meets what comes before it; a log that begins right behind it will do where
-// the database before it is the owner's own.
-type Need struct {
-	Owner string
-	File  string
-	First uint64
+// In is where a member's database lies in its directories; empty for another base.
+func (b *Base) In(place Directories) string {
+	if b.Path == "" {
+		return ""
+	}
+	return filepath.Join(place.DataDir, "member", "snap", filepath.Base(b.Path))
 }
 
-// Needed is what has to be at hand of survivors' data, in the order of its use.
-// What is in repositories is not among it.
-func Needed(s Source) []Need {
-	var all []Need
-	if s.Base.Path != "" {
-		all = append(all, Need{Owner: s.Base.Owner, File: filepath.Base(s.Base.Path)})
+// Needed are the files of a member's data that a source reads, of those that are there: the
+// database that it begins from, and the log from the entry on where that meets it. A log's files are
+// needed to the last: later records overwrite earlier ones.
+func (s *Source) Needed(owner string, names []string) (needed []string) {
+	if s.Base.Owner == owner && s.Base.Path != "" {
+		needed = append(needed, "member/snap/"+filepath.Base(s.Base.Path))
 	}
 	for _, piece := range s.Log {
-		if _, archived := TimelineOf(piece.Owner); archived {
+		if piece.Owner != owner {
 			continue
 		}
 		first := piece.First
 		if first > 1 && first != s.Base.Index {
 			first-- // where it meets what comes before
 		}
-		all = append(all, Need{Owner: piece.Owner, First: first})
+		for _, folder := range []string{"wal/", "member/wal/"} {
+			var logs []string
+			for _, name := range names {
+				if log, is := strings.CutPrefix(name, folder); is {
+					logs = append(logs, log)
+				}
+			}
+			for _, log := range walfile.From(logs, first) {
+				needed = append(needed, folder+log)
+			}
+			if len(logs) > 0 {
+				break
+			}
+		}
 	}
-	return all
-}
-
-// Files are those of a log's files, given by name, that a log's need takes, in
-// their order: from the one that holds First to the last there is, for later
-// records overwrite earlier ones.
-func (n Need) Files(names []string) []string {
-	if n.File != "" {
-		return nil
-	}
-	return walfile.From(names, n.First)
+	return needed
 }
 
 // storedLogs is a repository that was looked into.

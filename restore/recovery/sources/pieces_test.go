@@ -20,6 +20,8 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -76,7 +78,7 @@ func noDatabase(t *testing.T, s Survivor, damaged bool) Survivor {
 	} else if err := os.Remove(filepath.Join(c.DataDir, "member", "snap", "db")); err != nil {
 		t.Fatal(err)
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(c.DataDir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600))
+	logtest.RecordSnapshot(t, filepath.Join(c.DataDir, "member", "wal"), 3, 1)
 	return c
 }
 
@@ -214,12 +216,6 @@ func (m *leftoverCase) archives(t *testing.T) {
 			if out := state(t, r); out.Recipe != nil || out.Base.ID != full.Backup {
 				t.Errorf("%+v", out)
 			}
-			p := newPieces(&RebuildRequest{Source: s, Places: r.Places, Repositories: r.Repositories, Identities: r.Identities})
-			joined, err := p.join(t.Context())
-			require.NoError(t, err)
-			if joined.Encrypted(m.begin+1, m.end) != (recipients != nil) || p.close() != nil {
-				t.Errorf("encrypted: %t", recipients == nil)
-			}
 			var unread *codec.IdentityError
 			r.Source, r.Identities = s, nil
 			if _, err := open(t, r); errors.As(err, &unread) != (recipients != nil) {
@@ -285,7 +281,7 @@ func (m *leftoverCase) options(t *testing.T) {
 	places := bring(t, s, m.old, m.bare)
 	checked, phases := "", map[walreplay.Phase]bool{}
 	out := state(t, RebuildRequest{Source: s, Places: places, Replay: walreplay.Options{
-		MinLeaseTTL: 7 * time.Second, PersistCheckpoints: true, SourceVersion: "3.6.1",
+		SourceSettings: engine.SourceSettings{MinLeaseTTL: 7 * time.Second, PersistCheckpoints: true, SourceVersion: "3.6.1"},
 		CheckBase: func(_ context.Context, name string, _ io.ReaderAt, size int64) error {
 			checked = fmt.Sprint(name, size)
 			return nil

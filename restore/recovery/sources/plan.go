@@ -123,9 +123,17 @@ type Source struct {
 	// Index and Term are of the last entry; the term is 0 where it is not known.
 	Index uint64 `json:"raft_index"`
 	Term  uint64 `json:"raft_term"`
-	// Others are other ways to the very same entry, so that a host may take what is
-	// nearest to it: those of one owner first, each once, and only a few.
-	Others []Source `json:"others,omitempty"`
+	// Peers are the other survivors whose databases must hold the same keys. None if it begins
+	// with a backup, which has checksums.
+	Peers []Peer `json:"peers,omitempty"`
+}
+
+// Peer is another survivor's database that what is rebuilt is compared with.
+type Peer struct {
+	Owner    string `json:"owner"`
+	Revision int64  `json:"revision"` // its newest
+	// Source names the way from it to the same entry, for --source; empty if there is none.
+	Source string `json:"source,omitempty"`
 }
 
 // Base is a database that a replay begins from.
@@ -225,6 +233,8 @@ type NothingError struct {
 	Reasons []string
 	// Nameable are candidates that are used only when they are named.
 	Nameable []string
+	// Mixed are members' directories whose database and log are not of one history.
+	Mixed []string
 }
 
 func (e *NothingError) Error() string {
@@ -237,6 +247,14 @@ func (e *NothingError) Error() string {
 
 // Is makes it one of "nothing to restore".
 func (e *NothingError) Is(target error) bool { return target == snapshot.ErrNoBackup }
+
+// Unwrap returns a *snapshot.DamagedError if a directory is mixed.
+func (e *NothingError) Unwrap() error {
+	if len(e.Mixed) == 0 {
+		return nil
+	}
+	return &snapshot.DamagedError{Object: strings.Join(e.Mixed, ", "), Offset: -1, Err: errors.New("the database and the log are not of one history")}
+}
 
 // SourceError says that no candidate has the name that was asked for, or that it
 // cannot be rebuilt.

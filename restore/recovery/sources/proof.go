@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/snapshot"
 )
@@ -48,12 +49,10 @@ func (h *history) prove(bare []*Remains) *proof {
 	}
 	var read, short []string
 	for _, s := range p.steps {
-		for _, voters := range s.Quorums() {
-			text, enough := p.count(s, voters)
-			read = append(read, text)
-			if !enough {
-				short = append(short, text)
-			}
+		text, enough := p.count(s, s.Voters())
+		read = append(read, text)
+		if !enough {
+			short = append(short, text)
 		}
 	}
 	if len(short) > 0 {
@@ -104,6 +103,10 @@ func (h *history) discount(s *source) (Kind, string) {
 		return KindBrokenLog, "its log is damaged: what was behind the damage is not known"
 	case !s.whole():
 		return KindCutLog, "its log was cut off or rolled back"
+	case m.has(KindMixed):
+		return KindMixed, "its database and its log are not of one history"
+	case m.has(KindUnshown):
+		return KindUnshown, "nothing shows that its log is whole and goes with its database"
 	}
 	for _, o := range h.sources {
 		if o.archive == nil {
@@ -140,7 +143,7 @@ func (p *proof) count(s Membership, voters []snapshot.ID) (text string, enough b
 	if len(voters) == 1 {
 		text = fmt.Sprintf("the only voter is %s, whose log was read whole", names[0])
 		if len(read) == 0 {
-			text = fmt.Sprintf("the log of the only voter, %s, was not read whole", names[0])
+			text = fmt.Sprintf("the log of the only voter, %s, does not count", names[0])
 		}
 	}
 	return text, len(read) >= need
@@ -209,6 +212,28 @@ func (p *proof) findBeyond(bare []*Remains) {
 			p.beyond = m
 		}
 	}
+}
+
+// staleAfter is how much earlier than another log one may have been written last: members that
+// run write the same entries, within moments.
+const staleAfter = 10 * time.Minute
+
+// stale names the logs that count and were written last long before others. Such a member was
+// down then, or the directory is an old copy: which of them, no file shows.
+func (p *proof) stale() (all []string) {
+	var newest *source
+	for _, s := range p.witnesses {
+		if newest == nil || s.member.Written.After(newest.member.Written) {
+			newest = s
+		}
+	}
+	for _, s := range p.witnesses {
+		if at := s.member.Written; !at.IsZero() && newest.member.Written.Sub(at) > staleAfter {
+			all = append(all, fmt.Sprintf("the log of %s was last written at %s, and that of %s at %s: if %s ran after that, its directory is an old copy, and what it acknowledged since may be lost",
+				s.name, instant(at), newest.name, instant(newest.member.Written), s.name))
+		}
+	}
+	return all
 }
 
 // sharesMembers reports whether a database is of the cluster that the proof is about:

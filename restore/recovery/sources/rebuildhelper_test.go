@@ -123,33 +123,26 @@ func sourceOf(t *testing.T, p *Plan, name string) (s Source) {
 	return s
 }
 
-// bring copies what Needed says, and nothing else, as a host does.
+// bring copies what Needed says, and nothing else, as the coordinator does.
 func bring(t *testing.T, s Source, survivors ...Survivor) map[string]Directories {
 	t.Helper()
 	places := map[string]Directories{}
-	for _, n := range Needed(s) {
-		place, known := places[n.Owner]
-		if !known {
-			place = Directories{DataDir: t.TempDir()}
-			places[n.Owner] = place
-		}
-		for _, from := range survivors {
-			if from.Name != n.Owner {
-				continue
+	for _, from := range survivors {
+		var names []string
+		for _, folder := range []string{"member/snap/", "member/wal/"} {
+			list, err := os.ReadDir(filepath.Join(from.DataDir, folder))
+			if !os.IsNotExist(err) {
+				require.NoError(t, err)
 			}
-			if n.File != "" {
-				copyFile(t, from.DataDir, place.DataDir, filepath.Join("member", "snap", n.File))
-				continue
-			}
-			var names []string
-			list, err := os.ReadDir(filepath.Join(from.DataDir, "member", "wal"))
-			require.NoError(t, err)
 			for _, e := range list {
-				names = append(names, e.Name())
+				names = append(names, folder+e.Name())
 			}
-			for _, name := range n.Files(names) {
-				copyFile(t, from.DataDir, place.DataDir, filepath.Join("member", "wal", name))
+		}
+		for _, name := range s.Needed(from.Name, names) {
+			if _, known := places[from.Name]; !known {
+				places[from.Name] = Directories{DataDir: t.TempDir()}
 			}
+			copyFile(t, from.DataDir, places[from.Name].DataDir, name)
 		}
 	}
 	return places

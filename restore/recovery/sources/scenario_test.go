@@ -66,8 +66,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "decide":
 		return s.decide(t, d)
-	case "others":
-		return s.others(t, d)
+	case "peers":
+		return s.peers(t, d)
 	}
 	t.Fatalf("%s: what is %s?", d.Pos, d.Cmd)
 	return ""
@@ -186,6 +186,9 @@ func (s *scenario) addSurvivor(t *testing.T, d *datadriven.TestData) {
 		m.Log = &Log{FirstIndex: all[0].Index, LastIndex: last.Index, LastTerm: last.Term, Commit: number(t, d, "commit", 0), Ranges: ranges(all), Restored: true}
 	}
 	s.broken[name] = d.HasArg("broken")
+	if d.HasArg("cut") {
+		m.find(KindCutLog, "", "the log's end was cut off")
+	}
 	dir.compareWithin()
 	s.members = append(s.members, dir)
 }
@@ -292,7 +295,7 @@ func TestTermsOfDatabases(t *testing.T) {
 	require.Equal(t, []Term{{5, 2}, {6, 2}}, f.Archives[0].Terms)
 }
 
-func (s *scenario) others(t *testing.T, d *datadriven.TestData) string {
+func (s *scenario) peers(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	p, err := Decide(s.findings(t), request(t, d))
 	checkPlan(t, d, p, err)
@@ -300,8 +303,8 @@ func (s *scenario) others(t *testing.T, d *datadriven.TestData) string {
 	c := p.Candidate(p.Chosen)
 	b := strings.Builder{}
 	fmt.Fprintf(&b, "%s, to %d of term %d: %s\n", c.Name, c.LastIndex, c.LastTerm, c.Source.describe())
-	for _, o := range c.Source.Others {
-		fmt.Fprintf(&b, "or %s: %s\n", o.name(), o.describe())
+	for _, p := range c.Source.Peers {
+		fmt.Fprintf(&b, "compared with the database of %s, --source %s\n", p.Owner, p.Source)
 	}
 	return b.String()
 }
@@ -375,19 +378,8 @@ func checkPlan(t *testing.T, d *datadriven.TestData, p *Plan, err error) {
 		if c.Source == nil {
 			continue
 		}
-		seen := map[string]bool{}
-		for _, way := range append([]Source{*c.Source}, c.Source.Others...) {
-			if end := endOf(way); end != c.LastIndex || end != way.Index || way.Term != c.LastTerm {
-				t.Errorf("%s: %s ends with %d: %+v", d.Pos, c.Name, end, way)
-			}
-			if text := way.describe(); seen[text] {
-				t.Errorf("%s: %s has the same way twice: %s", d.Pos, c.Name, text)
-			} else {
-				seen[text] = true
-			}
-		}
-		if len(c.Source.Others) > mostOthers || slices.ContainsFunc(c.Source.Others, func(o Source) bool { return o.Others != nil }) {
-			t.Errorf("%s: %s has the others %+v", d.Pos, c.Name, c.Source.Others)
+		if end := endOf(*c.Source); end != c.LastIndex || end != c.Source.Index || c.Source.Term != c.LastTerm {
+			t.Errorf("%s: %s ends with %d: %+v", d.Pos, c.Name, end, c.Source)
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,9 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
-	"github.com/requorum/requorum/walreplay"
 )
 
 // survivorsOf names the data directories of some of a cluster's members.
@@ -51,108 +47,6 @@ func kinds(all []Finding) string {
 		list = append(list, string(f.Kind))
 	}
 	return strings.Join(list, " ")
-}
-
-// rebuild rebuilds what was chosen of a single survivor, and gives its keys.
-func rebuild(t *testing.T, p *Plan, survivors []Survivor) snapshot.Facts {
-	t.Helper()
-	c := p.Candidate(p.Chosen)
-	if c.Kind != FromSurvivor {
-		t.Fatalf("chosen was %s, of kind %s", c.Name, c.Kind)
-	}
-	for _, s := range survivors {
-		if s.Name != c.Name {
-			continue
-		}
-		h, err := walreplay.OpenDataDir(t.Context(), s.DataDir, s.WALDir)
-		require.NoError(t, err)
-		defer h.Close()
-		o := walreplay.Options{ScratchDir: t.TempDir()}
-		point, err := h.Resolve(t.Context(), walreplay.Target{Kind: walreplay.AtIndex, Index: c.LastIndex}, "", o)
-		require.NoError(t, err)
-		r, err := h.Rebuild(t.Context(), point, o)
-		require.NoError(t, err)
-		defer r.Close()
-		facts, err := r.Facts(t.Context())
-		require.NoError(t, err)
-		if facts.Revision < c.Revision.AtLeast || facts.Revision > c.Revision.AtMost {
-			t.Errorf("%s: revision %d, and the plan said %+v", c.Name, facts.Revision, c.Revision)
-		}
-		return facts
-	}
-	t.Fatalf("no survivor is called %s", c.Name)
-	return snapshot.Facts{}
-}
-
-// dataDirs are those of survivors.
-func dataDirs(survivors []Survivor) []string {
-	var all []string
-	for _, s := range survivors {
-		all = append(all, s.DataDir)
-	}
-	return all
-}
-
-// Promise 2 of the design: all members are killed right after the last
-// acknowledgement. From three survivors and from any two the plan says proven,
-// and what is rebuilt of it holds every acknowledged write; from one it says
-// unproven. Promise 3: no survivor's file is changed. Promise 8: the revision is
-// raised just where something may be lost.
-func TestPromise2KillAllAfterTheLastAcknowledgement(t *testing.T) {
-	t.Parallel()
-	for _, version := range storetest.Some(storetest.Versions()...) {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			rounds := 1
-			if storetest.Soak() {
-				rounds = 5
-			}
-			for range rounds {
-				killRound(t, version)
-			}
-		})
-	}
-}
-
-func killRound(t *testing.T, version string) {
-	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
-	c.WaitReady(t)
-	w := storetest.StartWriter(t, c.Client(t), "/k/")
-	w.WaitFor(t, 150)
-	c.KillAll()
-	acked := w.Stop()
-	last := acked[len(acked)-1].Revision
-	bare := copied(t, c, 0, "bare") // its log alone says who the members are
-	require.NoError(t, os.Remove(filepath.Join(bare.DataDir, "member", "snap", "db")))
-	for _, m := range surveyed(t, bare).Survivors[0].Membership.Members {
-		if m.Name == "" || len(m.ClientURLs) == 0 {
-			t.Errorf("out of the log alone: %+v", m)
-		}
-	}
-	everybody := survivorsOf(c, 0, 1, 2)
-	before := storetest.Fingerprint(t, dataDirs(everybody)...)
-	for _, set := range [][]int{{0, 1, 2}, {0, 1}, {0, 2}, {1, 2}, {0}, {1}, {2}} {
-		survivors := survivorsOf(c, set...)
-		p := decide(t, surveyed(t, survivors...), DecideRequest{DeclareDead: []string{c.Member(0).Name, c.Member(1).Name}})
-		if p.Proven != (len(set) > 1) || p.Bump.Raise == p.Proven || p.Why == "" || len(p.Members) != 3 || !p.Fence.Enough {
-			t.Errorf("%v: %+v", set, p)
-		}
-		for _, m := range p.Members {
-			if m.Name == "" || len(m.PeerURLs) == 0 || len(m.ClientURLs) == 0 {
-				t.Errorf("%v: member %+v", set, m)
-			}
-		}
-		if !p.Proven && set[0] > 0 {
-			continue
-		}
-		facts := rebuild(t, p, survivors)
-		if p.Proven && facts.Revision < last {
-			t.Errorf("%v: revision %d was rebuilt, and %d was acknowledged", set, facts.Revision, last)
-		}
-	}
-	if !maps.Equal(storetest.Fingerprint(t, dataDirs(everybody)...), before) {
-		t.Error("a survivor's file was changed")
-	}
 }
 
 // A member that runs is refused, with the process that it is, and not with another one
@@ -214,8 +108,9 @@ func TestRefusedTail(t *testing.T) {
 	if p.Chosen != both[1].Name || !p.Proven || !strings.Contains(kinds(cut.Findings), string(KindRefused)) || cut.LastIndex >= f.Survivors[0].Log.LastIndex {
 		t.Errorf("chosen %s, proven %t, the leader: %+v", p.Chosen, p.Proven, cut)
 	}
-	if facts := rebuild(t, p, both); facts.Revision < acked {
-		t.Errorf("revision %d was rebuilt, %d was acknowledged", facts.Revision, acked)
+	source := sourceOf(t, p, p.Chosen)
+	if got := state(t, RebuildRequest{Source: source, Places: bring(t, source, both...)}).Recipe.Revision; got < acked {
+		t.Errorf("revision %d was rebuilt, %d was acknowledged", got, acked)
 	}
 	alone := decide(t, surveyed(t, both[0]), DecideRequest{})
 	if alone.Proven || !strings.Contains(alone.Why, "refused") {

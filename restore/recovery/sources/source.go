@@ -3,6 +3,7 @@ package sources
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ func memberSource(m *Remains) *source {
 	if m.Log != nil {
 		s.ranges, s.forced, s.terms, s.changed = m.Log.Ranges, m.Log.Forced, m.Log.Terms, m.Log.Changed
 		s.index, s.term = m.Log.LastIndex, m.Log.LastTerm
-		if m.Log.FirstIndex == 1 && !m.Log.Restored {
+		if m.Log.FirstIndex == 1 && !m.Log.Restored && !m.has(KindMixed) {
 			s.images = append(s.images, Base{Owner: m.Name, Revision: 1})
 		}
 	}
@@ -87,8 +88,7 @@ func (s *source) before(o *source) bool { return s.compare(o) < 0 }
 // whole reports whether the log was read to where the member had written it.
 func (s *source) whole() bool {
 	m := s.member
-	return m != nil && m.Log != nil && m.Log.Damage == nil &&
-		!slices.ContainsFunc(m.Findings, func(f Finding) bool { return f.Kind == KindCutLog })
+	return m != nil && m.Log != nil && m.Log.Damage == nil && !m.has(KindCutLog)
 }
 
 // what calls a source in a sentence.
@@ -151,6 +151,9 @@ func (t ties) between(a, b *source) relationship {
 	if a.cluster != 0 && b.cluster != 0 && a.cluster != b.cluster {
 		return relationship{tie: fork, why: fmt.Sprintf("%s is of cluster %s, %s of cluster %s", a.what(), a.cluster, b.what(), b.cluster)}
 	}
+	if why := restoredUnder(a, b); why != "" {
+		return relationship{tie: fork, why: why}
+	}
 	r := t.relation(a, b)
 	if r == nil {
 		return t.byImages(a, b)
@@ -181,6 +184,33 @@ func (t ties) between(a, b *source) relationship {
 	return out
 }
 
+// restoredUnder reports why one of two members was restored by hand beside the other: its log
+// begins with a restore, and the other's began empty or cannot have made the revisions of
+// both. Each entry moves the revision by one at most. It forgot what it had acknowledged.
+func restoredUnder(a, b *source) string {
+	if a.member == nil || b.member == nil || a.member.Log == nil || b.member.Log == nil || a.member.Log.Restored == b.member.Log.Restored {
+		return ""
+	}
+	if b.member.Log.Restored {
+		a, b = b, a
+	}
+	x, y := a.member.newest(), b.member.newest()
+	if x == nil || y == nil || x.Revision == 0 || y.Revision == 0 {
+		return ""
+	}
+	if b.member.Log.FirstIndex == 1 {
+		return fmt.Sprintf("%s was restored from a snapshot beside %s, which was not: it does not know what it acknowledged before", a.name, b.name)
+	}
+	apart, entries := x.Revision-y.Revision, x.Index-y.Index
+	if x.Index < y.Index {
+		apart, entries = -apart, y.Index-x.Index
+	}
+	if 0 <= apart && uint64(apart) <= entries {
+		return ""
+	}
+	return fmt.Sprintf("the database of %s (revision %d at raft index %d) was restored, and the log of %s (revision %d at raft index %d) was applied to it", a.name, x.Revision, x.Index, b.name, y.Revision, y.Index)
+}
+
 // byImages judges sources whose logs do not meet by the term of the entry that a
 // database of the one ends with and that the other's log holds.
 func (t ties) byImages(a, b *source) relationship {
@@ -188,7 +218,7 @@ func (t ties) byImages(a, b *source) relationship {
 		for _, i := range pair[0].images {
 			term := pair[1].termAt(i.Index)
 			switch {
-			case i.Term == 0 || term == 0:
+			case term == 0:
 			case term == i.Term:
 				return relationship{tie: equal}
 			case pair[1].committed < i.Index:
@@ -201,179 +231,66 @@ func (t ties) byImages(a, b *source) relationship {
 	return relationship{}
 }
 
-// NameOf is what names a way to a state, as DecideRequest.Source takes it: the
-// candidate that goes it, or, where it is only among the others of one, those whose
-// data it is made of.
-func (p *Plan) NameOf(way *Source) string {
-	for i := range p.Candidates {
-		if c := &p.Candidates[i]; c.Source != nil && c.Source.same(way) {
-			return c.Name
-		}
-	}
-	return way.name()
-}
-
-// Ways are the source and its others, each without others.
-func (s *Source) Ways() []Source {
-	all := append([]Source{*s}, s.Others...)
-	all[0].Others = nil
-	return all
-}
-
 // Unguarded reports whether it begins from a member's database. That has no checksums,
 // as a backup and logs have: damage inside a value shows only beside another one.
 func (s *Source) Unguarded() bool { return s.Base.Path != "" }
 
-// Alternatives are those of the other sources that begin from another owner's database, at
-// or before index: they must give the same result. None where the base has checksums.
-func (s *Source) Alternatives(index uint64) (all []Source) {
-	if !s.Unguarded() {
-		return nil
-	}
-	for _, way := range s.Others {
-		if way.Base.Owner != s.Base.Owner && way.Base.Index <= index {
-			all = append(all, way)
+// compose makes a candidate of a name such as m2+m1: a database of the first, and what follows
+// in the logs of all of them. It is used only when it is named. It is nil if none leads anywhere.
+func (d *decision) compose(name string) *Candidate {
+	for _, r := range d.rankings {
+		var use []*source
+		for owner := range strings.SplitSeq(name, "+") {
+			if s := r.source(owner); s != nil {
+				use = append(use, s)
+			}
 		}
-	}
-	return all
-}
-
-// promote makes a candidate of a way that is only among the others of one, and that
-// is asked for by its name; nil where there is none.
-func (d *decision) promote(name string) *Candidate {
-	for _, c := range d.plan.Candidates {
-		if c.Source == nil {
+		if len(use) < 2 {
 			continue
 		}
-		for i := range c.Source.Others {
-			way := c.Source.Others[i]
-			if way.name() != name {
-				continue
-			}
-			main := *c.Source
-			main.Others = nil
-			way.Others = append([]Source{main}, slices.Delete(slices.Clone(c.Source.Others), i, i+1)...)
-			c.Name, c.Kind, c.Rank, c.Source, c.Findings = name, FromJoined, 0, &way, nil
-			c.Why = "another way to where " + d.plan.NameOf(&main) + " leads: it is used only when it is named"
-			d.plan.Candidates = append(d.plan.Candidates, c)
-			return &d.plan.Candidates[len(d.plan.Candidates)-1]
+		s := composer{r.history, r.ties, use, r.until, r.target}.begunBy(use[0])
+		if s == nil || s.name() != name {
+			continue
 		}
+		c := Candidate{Name: name, Kind: FromJoined, Source: s, Why: "it was asked for by name"}
+		r.complete(&c)
+		r.addPeers(&c)
+		d.plan.Candidates = append(d.plan.Candidates, c)
+		return &d.plan.Candidates[len(d.plan.Candidates)-1]
 	}
 	return nil
 }
 
-// mostOthers is enough for every host of seven members to find its own data among
-// them, and for an archive beside it.
-const mostOthers = 8
-
-// addOthers adds the other ways to the very entry that a candidate ends with. They
-// are made of sources that are sound and that are still members, since nobody
-// named these.
-func (r *ranking) addOthers(c *Candidate, use []*source) {
-	if c.Source == nil {
+// addPeers adds the other survivors whose databases can be compared with what is rebuilt: those
+// of its history that are sound. A copy of another one's data shows nothing.
+func (r *ranking) addPeers(c *Candidate) {
+	if c.Source == nil || !c.Source.Unguarded() {
 		return
 	}
-	use = slices.DeleteFunc(slices.Clone(use), func(s *source) bool {
-		_, discounted := r.proof.discounted[s]
-		return discounted
-	})
-	o := others{ranking: r, main: c.Source}
-	for _, s := range use {
-		o.add(s, s)
-	}
-	alone := slices.Clone(o.all)
-	alone = append(alone, *c.Source)
-	for _, base := range use {
-		for _, log := range use {
-			if base != log && o.useful(alone, base, log) {
-				o.add(base, log)
+	for _, s := range r.history.sources {
+		f, discounted := r.proof.discounted[s]
+		if s.member == nil || s.name == c.Source.Base.Owner || r.removed(s) || discounted && f.Kind != KindUnshown {
+			continue
+		}
+		for _, db := range s.member.Databases {
+			if db.Damage == "" && filepath.Base(db.Path) == "db" && db.Index <= c.Source.Index {
+				c.Source.Peers = append(c.Source.Peers, Peer{Owner: s.name, Revision: db.Revision, Source: r.begunBy(s, c)})
 			}
 		}
 	}
-	slices.SortStableFunc(o.all, o.compare)
-	c.Source.Others = o.all[:min(len(o.all), mostOthers)]
 }
 
-// others gathers the ways to where another one leads.
-type others struct {
-	ranking *ranking
-	main    *Source
-	all     []Source
-}
-
-// add adds the way that begins with a database of one source and needs nothing
-// but that one's log and another's, if it leads there and is not there yet.
-func (o *others) add(base, log *source) {
-	use := []*source{base}
-	if log != base {
-		use = append(use, log)
+// begunBy names the way from another owner's database to where a candidate leads; empty if there is none.
+func (r *ranking) begunBy(s *source, c *Candidate) string {
+	use := []*source{s}
+	if n := len(c.Source.Log); n > 0 && c.Source.Log[n-1].Owner != s.name {
+		use = append(use, r.source(c.Source.Log[n-1].Owner))
 	}
-	s := (composer{o.ranking.history, o.ranking.ties, use, o.main.Index, o.ranking.target}).begunBy(base)
-	if s == nil || len(s.Owners()) != len(use) || !o.leadsThere(s) ||
-		s.same(o.main) || slices.ContainsFunc(o.all, func(x Source) bool { return s.same(&x) }) {
-		return
-	}
-	s.Term = o.main.Term
-	o.all = append(o.all, *s)
-}
-
-// leadsThere reports whether a way is known to end with the very same entry: by its
-// index and term, which no two entries of one history share, or because the two
-// logs were seen to hold the same one there.
-func (o *others) leadsThere(s *Source) bool {
-	switch a, b := o.last(s), o.last(o.main); {
-	case s.Index != o.main.Index:
-		return false
-	case s.Term != 0 && o.main.Term != 0:
-		return s.Term == o.main.Term
-	case a == nil || b == nil:
-		return false
-	default:
-		return a == b || o.ranking.ties.joined(a, b, s.Index)
-	}
-}
-
-// last is whose log a way ends with, nil where it ends with a database.
-func (o *others) last(s *Source) *source {
-	if len(s.Log) == 0 {
-		return nil
-	}
-	return o.ranking.source(s.Log[len(s.Log)-1].Owner)
-}
-
-// useful reports whether it can be worth the while to bring data of two together:
-// where one is a member and the other an archive, which may be nearer or faster,
-// where neither leads there by itself, or, once, where a database would begin no way
-// otherwise: what it gives can be compared with what others give.
-func (o *others) useful(alone []Source, base, log *source) bool {
-	leads := func(name string) bool {
-		return slices.ContainsFunc(alone, func(s Source) bool { return slices.Equal(s.Owners(), []string{name}) })
-	}
-	switch {
-	case (base.archive == nil) != (log.archive == nil), !leads(base.name) && !leads(log.name):
-		return true
-	case leads(base.name) || base.name == o.main.Base.Owner:
-		return false
-	}
-	return !slices.ContainsFunc(o.all, func(s Source) bool { return s.Base.Owner == base.name })
-}
-
-// compare puts first what needs fewer owners, then members before archives, then
-// what has less to replay.
-func (o *others) compare(a, b Source) int {
-	archived := func(s Source) int {
-		if o.ranking.source(s.Base.Owner).archive != nil {
-			return 1
+	for n := 1; n <= len(use); n++ {
+		way := composer{r.history, r.ties, use[:n], c.Source.Index, r.target}.begunBy(s)
+		if way != nil && way.Index == c.Source.Index && len(way.Owners()) == n {
+			return way.name()
 		}
-		return 0
 	}
-	return cmp.Or(
-		cmp.Compare(len(a.Owners()), len(b.Owners())),
-		cmp.Compare(archived(a), archived(b)),
-		cmp.Compare(b.Base.Index, a.Base.Index),
-		strings.Compare(a.name(), b.name()),
-	)
+	return ""
 }
-
-// same reports whether two ways are one.
-func (s *Source) same(o *Source) bool { return s.Base == o.Base && slices.Equal(s.Log, o.Log) }

@@ -80,7 +80,7 @@ func (y *survey) openRepositories(ctx context.Context) error {
 		if len(y.req.Repos) > 1 {
 			suffix = fmt.Sprintf("@%d", i+1)
 		}
-		all, err := openArchives(ctx, repo, suffix, y.req.Identities, y.req.Freshness)
+		all, err := openArchives(ctx, repo, suffix, y.req.Identities)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -224,8 +224,6 @@ type SurveyRequest struct {
 	Repos     []*repository.Repository
 	// Identities are for encrypted logs in the repositories.
 	Identities []age.Identity
-	// Freshness refuses repositories that hold less than before; may be nil.
-	Freshness *walreplay.Freshness
 	// Progress may be nil. It is called from one goroutine; total is 0 where it is
 	// not known.
 	Progress func(phase string, done, total int64)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // newCommand is a client of one mode in the hands of shell scripts, as init scripts
@@ -95,6 +98,74 @@ func TestCommandThatIsDeaf(t *testing.T) {
 	}
 	kill(t, filepath.Dir(c.CommandMember.Stop[0]))
 	require.NoError(t, c.Stop(soon(t, 10*time.Second)))
+}
+
+// TestCommandKill (promise 3): a client that does not end is killed while its stop program
+// waits for it, or its status program says that it runs; never one of several processes.
+func TestCommandKill(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ waits, status, two, kills bool }{
+		"the stop program waits":        {waits: true, kills: true},
+		"the status program says so":    {status: true, kills: true},
+		"both":                          {waits: true, status: true, kills: true},
+		"neither":                       {},
+		"two of its name":               {waits: true, status: true, two: true},
+		"it is another's by its status": {waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, exe, _ := newCommand(t, "deaf")
+			require.NoError(t, c.Start(soon(t, 10*time.Second)))
+			ready(t, exe)
+			dir := filepath.Dir(c.CommandMember.Stop[0])
+			if test.waits {
+				write(t, c.CommandMember.Stop[0], fmt.Sprintf("#!/bin/sh\nkill $(cat %q/pid)\nwhile kill -0 $(cat %[1]q/pid) 2>/dev/null; do sleep 0.05; done\n", dir), 0o700)
+			}
+			switch {
+			case name == "it is another's by its status":
+				c.Status = []string{"/bin/sh", "-c", "exit 3"}
+			case !test.status:
+				c.Status = nil
+			}
+			if test.two {
+				other := exec.Command(exe, "client", "busy")
+				require.NoError(t, other.Start())
+				t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+			}
+			if killed, err := c.Kill(t.Context()); err != nil || killed {
+				t.Fatalf("nobody stops it: %v %v", killed, err)
+			}
+			stopped := make(chan error, 1)
+			ctx := soon(t, 5*time.Second)
+			go func() { stopped <- c.Stop(ctx) }()
+			time.Sleep(time.Second) // a stop program that does not wait has ended
+			killed, err := c.Kill(t.Context())
+			if err != nil || killed != test.kills {
+				t.Errorf("killed %v, %v", killed, err)
+			}
+			if err := <-stopped; (err == nil) != test.kills {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestCommand_ProgramThatEnds_NamesItsOutput: the start program succeeds, and what it
+// started ends at once.
+func TestCommand_ProgramThatEnds_NamesItsOutput(t *testing.T) {
+	t.Parallel()
+	c, _, _ := newCommand(t, "quick")
+	c.CommandMember.Start = []string{"/bin/sh", "-c", "setsid sh -c 'echo it is broken; exit 1' &"}
+	err := c.Start(soon(t, time.Second))
+	require.ErrorIs(t, err, errNotRunning)
+	require.ErrorContains(t, err, c.log)
+	storetest.Eventually(t, "its output is there", func() error {
+		text, err := os.ReadFile(c.log)
+		if err == nil && !strings.Contains(string(text), "it is broken") {
+			err = fmt.Errorf("the log has %q", text)
+		}
+		return err
+	})
 }
 
 // TestProcessNameThatIsWrong (promise 1): a name that no process has would prove

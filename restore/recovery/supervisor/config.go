@@ -47,7 +47,6 @@ type Kind string
 
 // The kinds.
 const (
-	Store     Kind = "store"
 	Systemd   Kind = "systemd"
 	StaticPod Kind = "static-pod"
 	Command   Kind = "command"
@@ -55,7 +54,7 @@ const (
 
 // kinds are all of them. Each has a section of its name in the cluster file; a new one
 // stands here, in Check, and in newService.
-var kinds = []Kind{Store, Systemd, StaticPod, Command}
+var kinds = []Kind{Systemd, StaticPod, Command}
 
 // ServiceConfig is how something is stopped and started: a member or a client.
 type ServiceConfig struct {
@@ -82,21 +81,10 @@ type MemberConfig struct {
 	WALDir  string `yaml:"wal-dir"`
 	// Owner of what is rebuilt, as user:group. Default: as found on what is
 	// replaced, which is whoever the host process runs as where the data directory is
-	// gone; for kind store its user.
+	// gone.
 	Owner string `yaml:"owner"`
 
 	ServiceConfig `yaml:",inline"`
-	Store         StoreMember `yaml:"store"`
-}
-
-// StoreMember is the bundled store, which this process starts and keeps.
-type StoreMember struct {
-	// Command is `requorum store` with its flags, or an etcd with its own.
-	Command []string `yaml:"command"`
-	// LogFile gets what it prints. Default: NAME.log in state-dir.
-	LogFile string `yaml:"log-file"`
-	// User and group it runs as, as user:group. Default: this process's.
-	User string `yaml:"user"`
 }
 
 // SystemdMember is a unit.
@@ -158,7 +146,7 @@ type ClientConfig struct {
 	// Name is what answers, the state file and the log call it.
 	Name string `yaml:"name"`
 
-	ServiceConfig `yaml:",inline"` // of any kind but Store
+	ServiceConfig `yaml:",inline"`
 
 	// Process is the name of its program, as the process table has it, such as
 	// kube-apiserver: while one of that name runs on this host the client is not
@@ -192,9 +180,6 @@ func (s *Setup) Complete(member string, all *Setup) {
 	if m.WALDir != "" {
 		m.WALDir = filepath.Clean(m.WALDir)
 	}
-	if m.Store.LogFile == "" {
-		m.Store.LogFile = filepath.Join(s.StateDir, member+".log")
-	}
 	m.StaticPod.deriveAside()
 	s.deriveClients()
 }
@@ -217,7 +202,7 @@ func (s *Setup) Check(k *yamlfile.Checker, at string) {
 	for _, of := range []struct{ key, value string }{{"data-dir", m.DataDir}, {"kind", string(m.Kind)}} {
 		k.Refuse(of.value == "", at+of.key, "%w: give it here, or in defaults for all hosts", errMissing)
 	}
-	checkPaths(k, at, [][2]string{{"data-dir", m.DataDir}, {"wal-dir", m.WALDir}, {"state-dir", s.StateDir}, {"store.log-file", m.Store.LogFile}})
+	checkPaths(k, at, [][2]string{{"data-dir", m.DataDir}, {"wal-dir", m.WALDir}, {"state-dir", s.StateDir}})
 	k.Refuse(m.DataDir == "/", at+"data-dir", "/ is no data directory")
 	k.Refuse(inside(s.StateDir, m.DataDir), at+"data-dir", "the state folder lies in it: it must outlive it")
 	k.Refuse(m.Owner != "" && strings.Count(m.Owner, ":") != 1, at+"owner", "%q: want user:group, such as etcd:etcd", m.Owner)
@@ -225,12 +210,10 @@ func (s *Setup) Check(k *yamlfile.Checker, at string) {
 		at+"run", "%q and requorum %q: want a command, such as ssh root@10.0.0.1, and a program", s.Run, s.Requorum)
 	switch m.Kind {
 	case "":
-	case Store:
-		needed(k, at+"store.command", len(m.Store.Command) > 0, m.Kind)
 	case Systemd, StaticPod, Command:
 		m.checkKind(k, at)
 	default:
-		k.Refuse(true, at+"kind", "%q: want systemd, static-pod, command or store (K3s, RKE2 and Talos are recovered by hand: %s)", m.Kind, guide)
+		k.Refuse(true, at+"kind", "%q: want systemd, static-pod or command (K3s, RKE2 and Talos are recovered by hand: %s)", m.Kind, guide)
 	}
 	m.check(k, at, "member")
 	s.checkClients(k, at)
@@ -264,7 +247,6 @@ func (s *ServiceConfig) checkKind(k *yamlfile.Checker, at string) {
 	case Command:
 		needed(k, at+"start", len(s.Command.Start) > 0, s.Kind)
 		needed(k, at+"stop", len(s.Command.Stop) > 0, s.Kind)
-	case Store:
 	}
 }
 

@@ -23,7 +23,6 @@ func TestEachKind(t *testing.T) {
 	for _, kind := range kinds {
 		var s Setup
 		s.Name, s.DataDir, s.Kind = "m1", t.TempDir(), kind
-		s.Store.Command = []string{"etcd"}
 		k := &yamlfile.Checker{Places: &yamlfile.Places{}}
 		s.Check(k, "")
 		for _, err := range k.Faults {

@@ -33,13 +33,10 @@ func TestEvidenceOfEachKind(t *testing.T) {
 	members, clients := map[Kind]Member{}, map[Kind]Service{}
 	for _, kind := range kinds {
 		of := ServiceConfig{Kind: kind, Systemd: unit, StaticPod: pod, Command: command}
-		m, err := NewMember(MemberConfig{Name: "m1", DataDir: path("data"), ServiceConfig: of, Store: StoreMember{Command: []string{"etcd"}}}, dir)
+		m, err := NewMember(MemberConfig{Name: "m1", DataDir: path("data"), ServiceConfig: of}, dir)
 		require.NoError(t, err)
 		require.NoError(t, m.Stopped(t.Context()), kind)
 		members[kind] = m
-		if kind == Store {
-			continue
-		}
 		c, err := newService(of, evidence{process: "requorum-kinds"}, path("log"))
 		require.NoError(t, err)
 		require.NoError(t, c.Stopped(t.Context()), kind)

@@ -15,13 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/storetest"
 )
 
 // TestMain: as `PROGRAM client MODE` this program is a client of a cluster; as
-// `PROGRAM store DIR` it is the bundled store; as `PROGRAM named NAME` it prints the
-// process table of a name, and how the evidence fails.
+// `PROGRAM named NAME` it prints the process table of a name, and how the evidence fails.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "client" {
 		os.Exit(client(os.Args[2]))
@@ -34,13 +32,6 @@ func TestMain(m *testing.M) {
 		}
 		stopped := evidence{process: os.Args[2]}.stopped()
 		_ = json.NewEncoder(os.Stdout).Encode(named{table, errors.Is(stopped, ErrRuns), errors.Is(stopped, ErrUnproven)}) // whoever asked sees what is missing
-		os.Exit(0)
-	}
-	if len(os.Args) == 3 && os.Args[1] == "store" {
-		if err := runStore(os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -107,19 +98,6 @@ func ready(t *testing.T, exe string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatalf("%s is not ready", exe)
-}
-
-func runStore(dir string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	s, err := store.StartMember(ctx, store.MemberConfig{
-		DataDir: dir, Name: "m1", ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
-	})
-	if err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return s.Close(context.Background())
 }
 
 // data is the data directory of a real etcd that was killed.

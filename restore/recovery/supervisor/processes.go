@@ -7,12 +7,24 @@ type Process struct {
 	PID  int
 	Name string
 	Why  string // such as "writes to /var/lib/etcd/member/snap/db"
-	// Started is when, in the kernel's ticks since the machine started: with PID it
-	// names the process for as long as the machine runs.
-	Started uint64
 }
 
 func (p Process) String() string { return fmt.Sprintf("process %d (%s) %s", p.PID, p.Name, p.Why) }
+
+// Warnings are about how the member that runs on a data directory was started: what its unit
+// or manifest has left of its first start. None where its process cannot be seen.
+func Warnings(dataDir, walDir string) (warnings []string) {
+	table, err := ProcessesUsing(dataDir, walDir)
+	if err != nil {
+		return nil
+	}
+	for _, p := range table.Using {
+		if startsNew(p.PID) {
+			warnings = append(warnings, fmt.Sprintf("process %d (%s) was started with --initial-cluster-state=new: if its disk is lost, the member starts as a new, empty cluster; write existing into its unit or manifest", p.PID, p.Name))
+		}
+	}
+	return warnings
+}
 
 // ProcessTable is what was seen of the processes that use a member's directories, or
 // run a program. A process counts that has a file of the member's open for writing,

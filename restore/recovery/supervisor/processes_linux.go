@@ -67,7 +67,7 @@ func ProcessesUsing(dataDir, walDir string) (*ProcessTable, error) {
 		return nil, err
 	}
 	return eachProcess(func(pid int) (found Process, hidden bool, err error) {
-		if found.Started, err = processStarted(pid); err != nil {
+		if err := checkRunning(pid); err != nil {
 			return found, false, err
 		}
 		able, err := mayWrite(pid, owners)
@@ -218,7 +218,7 @@ func startedOn(pid int, dataDir string) string {
 	if strings.HasPrefix(filepath.Base(args[0]), "requorum") && (len(args) < 2 || args[1] != "store") {
 		return ""
 	}
-	for _, dir := range append(dataDirs(args), environment(folder)...) {
+	for _, dir := range append(flagValues(args, "data-dir"), environment(folder, "ETCD_DATA_DIR")...) {
 		if same(folder, dir, dataDir) {
 			return "was started on " + dataDir
 		}
@@ -226,8 +226,19 @@ func startedOn(pid int, dataDir string) string {
 	return ""
 }
 
-// dataDirs are the values of --data-dir, in each form that Go's flags take.
-func dataDirs(args []string) (dirs []string) {
+// startsNew reports whether a process was started as the member of a new cluster.
+func startsNew(pid int) bool {
+	folder := processFolder(pid)
+	line, err := os.ReadFile(filepath.Join(folder, "cmdline"))
+	if err != nil {
+		return false // it has ended
+	}
+	values := append(environment(folder, "ETCD_INITIAL_CLUSTER_STATE"), flagValues(strings.Split(string(line), "\x00"), "initial-cluster-state")...)
+	return len(values) > 0 && values[len(values)-1] == "new" // a flag counts more than the environment
+}
+
+// flagValues are the values of a flag, in each form that Go's flags take.
+func flagValues(args []string, name string) (values []string) {
 	for i, arg := range args {
 		flag, ok := strings.CutPrefix(strings.TrimPrefix(arg, "-"), "-")
 		if !ok {
@@ -236,24 +247,24 @@ func dataDirs(args []string) (dirs []string) {
 		if !ok {
 			continue
 		}
-		if value, ok := strings.CutPrefix(flag, "data-dir="); ok {
-			dirs = append(dirs, value)
+		if value, ok := strings.CutPrefix(flag, name+"="); ok {
+			values = append(values, value)
 		}
-		if flag == "data-dir" && i+1 < len(args) {
-			dirs = append(dirs, args[i+1])
+		if flag == name && i+1 < len(args) {
+			values = append(values, args[i+1])
 		}
 	}
-	return dirs
+	return values
 }
 
-func environment(folder string) []string {
+func environment(folder, name string) []string {
 	data, err := os.ReadFile(filepath.Join(folder, "environ"))
 	if err != nil {
 		return nil
 	}
 	for _, v := range strings.Split(string(data), "\x00") {
 		// A shell that etcd's environment was exported in is not an etcd.
-		if dir, ok := strings.CutPrefix(v, "ETCD_DATA_DIR="); ok && strings.HasPrefix(processName(folder), "etcd") {
+		if dir, ok := strings.CutPrefix(v, name+"="); ok && strings.HasPrefix(processName(folder), "etcd") {
 			return []string{dir}
 		}
 	}
@@ -285,26 +296,25 @@ func processName(folder string) string {
 	return strings.TrimSpace(string(comm))
 }
 
-// processStarted is when a process was started, see Process; fs.ErrNotExist where there
-// is none, or it has ended and its parent has not asked for it yet.
-func processStarted(pid int) (uint64, error) {
+// checkRunning returns fs.ErrNotExist if a process does not exist, or has ended and its
+// parent has not waited for it yet.
+func checkRunning(pid int) error {
 	data, err := os.ReadFile(filepath.Join(processFolder(pid), "stat"))
 	if gone(err) {
-		return 0, fmt.Errorf("process %d: %w", pid, fs.ErrNotExist)
+		return fmt.Errorf("process %d: %w", pid, fs.ErrNotExist)
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
-	// The name, in parentheses, may hold anything; after it come plain fields, of
-	// which the first is the third.
+	// The name, in parentheses, may hold anything; the state is the field after it.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) < 20 {
-		return 0, fmt.Errorf("process %d: %d fields in its stat", pid, len(fields))
+	if len(fields) == 0 {
+		return fmt.Errorf("process %d: its stat has no state", pid)
 	}
 	if fields[0] == "Z" || fields[0] == "X" {
-		return 0, fmt.Errorf("process %d has ended: %w", pid, fs.ErrNotExist)
+		return fmt.Errorf("process %d has ended: %w", pid, fs.ErrNotExist)
 	}
-	return strconv.ParseUint(fields[19], 10, 64)
+	return nil
 }
 
 func gone(err error) bool {
@@ -327,7 +337,7 @@ func ProcessesNamed(program string) (*ProcessTable, error) {
 		return nil, err
 	}
 	t, err := eachProcess(func(pid int) (found Process, hidden bool, err error) {
-		if found.Started, err = processStarted(pid); err == nil {
+		if err = checkRunning(pid); err == nil {
 			found.Why, err = runs(pid, program)
 		}
 		if errors.Is(err, fs.ErrPermission) {

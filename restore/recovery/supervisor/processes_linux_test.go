@@ -79,7 +79,7 @@ func TestWhoCounts(t *testing.T) {
 		}
 		in.Close()
 		_ = c.cmd.Wait()
-		if _, err := processStarted(c.cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
+		if err := checkRunning(c.cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: it has ended: %v", c.name, err)
 		}
 	}

@@ -9,8 +9,7 @@ var errUnknown = errors.New("the process table can be read on Linux only: contro
 // ProcessesUsing fails: see errUnknown.
 func ProcessesUsing(string, string) (*ProcessTable, error) { return nil, errUnknown }
 
+func startsNew(int) bool { return false }
+
 // ProcessesNamed fails: see errUnknown.
 func ProcessesNamed(string) (*ProcessTable, error) { return nil, errUnknown }
-
-// processStarted fails: see errUnknown.
-func processStarted(int) (uint64, error) { return 0, errUnknown }

@@ -1,6 +1,6 @@
 // Package supervisor stops and starts an etcd member, and what writes through a cluster
 // from this host, such as an API server, whatever they run under: systemd, the kubelet,
-// programs of the user's, or, of a member, this process. It promises:
+// or programs of the user's. It promises:
 //
 //  1. Stopped is proved, not believed: whatever a supervisor says, the locks that etcd
 //     keeps on its database and its log are free, and no process writes to the member's
@@ -9,8 +9,9 @@
 //  2. Each method may be repeated, and goes on where an earlier call was ended. A manifest
 //     is seen by the kubelet whole or not at all, is never overwritten, and never moved a
 //     second time.
-//  3. No client is killed: whatever ignores SIGTERM is left to its supervisor, waited for,
-//     and named.
+//  3. Stop kills no client: whatever ignores SIGTERM is left to its supervisor, waited for,
+//     and named. Kill ends the client of that unit or container, or the only process of a
+//     command's client, and no other one.
 //  4. Programs are run without a shell, and not for longer than the time that they were
 //     given.
 //  5. What could not be asked is an error, never a no.
@@ -62,6 +63,9 @@ type Service interface {
 	Wanted(ctx context.Context) (bool, error)
 	// Restart stops the client and starts it, and may find it stopped.
 	Restart(ctx context.Context) error
+	// Kill kills the client while a Stop waits for it, if its process is known: by systemd, by
+	// a container runtime that can be asked, or by its name. killed says that it did.
+	Kill(ctx context.Context) (killed bool, err error)
 }
 
 // Client is a configured one.
@@ -70,13 +74,10 @@ type Client struct {
 	Config ClientConfig
 }
 
-// NewMember is the member that a configuration names. stateDir is the folder for a pid
-// file, and for what a started member prints.
+// NewMember is the member that a configuration names. stateDir is the folder for what a
+// started member prints.
 func NewMember(m MemberConfig, stateDir string) (Member, error) {
 	e := evidence{dataDir: m.DataDir, walDir: m.WALDir}
-	if m.Kind == Store {
-		return newStore(m, e, stateDir)
-	}
 	s, err := newService(m.ServiceConfig, e, filepath.Join(stateDir, m.Name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("member %s: %w", m.Name, err)

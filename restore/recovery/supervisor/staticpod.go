@@ -144,6 +144,16 @@ func (s *staticPod) Stop(ctx context.Context) error {
 	return nil
 }
 
+// Kill has the container runtime kill the container.
+func (s *staticPod) Kill(ctx context.Context) (bool, error) {
+	ids, err := s.runtime.Running(ctx)
+	if err != nil || len(ids) == 0 {
+		return false, err
+	}
+	_, err = ask(ctx, append([]string{s.runtime.Crictl, "--runtime-endpoint", s.runtime.Socket, "stop", "--timeout", "0"}, ids...)...)
+	return err == nil, err
+}
+
 // Start returns the manifest, where it is away, and waits for the kubelet.
 func (s *staticPod) Start(ctx context.Context) error {
 	if err := s.manifest.Return(); err != nil {

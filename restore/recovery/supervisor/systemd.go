@@ -105,6 +105,15 @@ func (s *systemd) Stop(ctx context.Context) error {
 	return waitStopped(ctx, s.Stopped)
 }
 
+// Kill kills the unit's main process: what that leaves behind, systemd ends as the unit says.
+func (s *systemd) Kill(ctx context.Context) (bool, error) {
+	if state, err := s.state(ctx); err != nil || state.MainPID == "0" {
+		return false, err
+	}
+	err := s.request(ctx, "kill", "--kill-who=main", "--signal=SIGKILL") // --kill-whom is unknown before 252
+	return err == nil, err
+}
+
 // Start starts the unit, and gives up where systemd does. A member that somebody else
 // runs is left alone.
 func (s *systemd) Start(ctx context.Context) error {

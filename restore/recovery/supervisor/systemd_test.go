@@ -31,6 +31,7 @@ reset-failed) rm -f $dir/failed ;;
 start) test -f $dir/broken && { touch $dir/failed; exit 0; }; running || { rm -f $dir/stopping; begin; } ;;
 stop) running && { touch $dir/stopping; kill $(cat $dir/pid); }; exit 0 ;;
 restart) (old=$(cat $dir/pid); kill $old; while kill -0 $old 2>/dev/null; do sleep 0.05; done; begin) >/dev/null 2>&1 & ;;
+kill) test "$*" = 'kill --kill-who=main --signal=SIGKILL -- kube-apiserver.service' && kill -9 $(cat $dir/pid) ;;
 *) exit 1 ;;
 esac
 `
@@ -65,10 +66,20 @@ func TestSystemd(t *testing.T) {
 		require.NoError(t, s.Stop(soon(t, 10*time.Second)))
 	}
 	require.NoError(t, s.Stopped(t.Context()))
+	if killed, err := s.Kill(t.Context()); err != nil || killed {
+		t.Errorf("one that has ended: killed %t, %v", killed, err)
+	}
 	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
 	if err != nil || strings.Count(string(calls), "start\n") != 2 { // and "restart"
 		t.Errorf("%v:\n%s", err, calls)
 	}
+	require.NoError(t, s.Start(soon(t, 10*time.Second)))
+	write(t, exe+".hold", "", 0o600) // it waits for its requests
+	require.Error(t, s.Stop(soon(t, time.Second)))
+	if killed, err := s.Kill(t.Context()); err != nil || !killed {
+		t.Errorf("killed %t, %v", killed, err)
+	}
+	require.NoError(t, s.Stop(soon(t, 10*time.Second)))
 	write(t, filepath.Join(dir, "broken"), "", 0o600)
 	require.ErrorContains(t, s.Start(soon(t, 10*time.Second)), "journalctl -u kube-apiserver.service")
 	if wanted, err := s.Wanted(t.Context()); err != nil || wanted {

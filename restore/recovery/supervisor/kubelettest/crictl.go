@@ -16,9 +16,9 @@ import (
 // has to be set.
 func (k *Kubelet) Crictl(t testing.TB) string {
 	t.Helper()
-	// Arguments: --runtime-endpoint SOCKET ps|pods …
+	// Arguments: --runtime-endpoint SOCKET ps|pods … or stop --timeout 0 ID.
 	program := filepath.Join(k.CRI, "crictl")
-	text := fmt.Sprintf("#!/bin/sh\ncd %q\ncase \"$3 $4 $5\" in\n'ps --state running') cat running ;;\nps*) cat all ;;\npods*) cat pods ;;\n*) exit 1 ;;\nesac\n", k.CRI)
+	text := fmt.Sprintf("#!/bin/sh\ncd %q\ncase \"$3 $4 $5\" in\n'ps --state running') cat running ;;\nps*) cat all ;;\npods*) cat pods ;;\n'stop --timeout 0') kill -9 ${6#c-} ;;\n*) exit 1 ;;\nesac\n", k.CRI)
 	require.NoError(t, storetest.WriteProgram(program, []byte(text), 0o700))
 	return program
 }
