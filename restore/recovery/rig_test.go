@@ -110,7 +110,7 @@ func (s *site) addHost(t *testing.T, h *testHost, place int) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(h.dir, 0o700))
 	pid, fsync := filepath.Join(h.dir, "pid"), ""
-	if testing.Short() {
+	if !storetest.Soak() {
 		fsync = " --unsafe-no-fsync" // who is killed loses nothing by it, and a slow disk no leader
 	}
 	write := func(name, text string) string {

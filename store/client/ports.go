@@ -17,12 +17,14 @@ const (
 	highestPort = 32000
 )
 
-var commonPorts = NewPortRange(lowestPort, highestPort)
-
-// FreePorts finds n different TCP ports on loopback that nobody listens on now, for
-// clusters that may run anywhere: demonstrations, drills and tests. Another process may
-// take one before the caller does: who starts a server on it tries again with new ones.
-func FreePorts(n int) ([]int, error) { return commonPorts.Free(n) }
+// lastPort counts through the range from a random start, so that this process does
+// not give a port out again soon: its first owner may be stopped just now, to be
+// started again.
+var lastPort = func() *atomic.Int64 {
+	var last atomic.Int64
+	last.Store(rand.Int64N(highestPort - lowestPort))
+	return &last
+}()
 
 // Loopback returns the loopback address to listen on: 127.0.0.1, or ::1 if this host has
 // IPv6 only.
@@ -38,24 +40,10 @@ func listen(host string, port int) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 }
 
-// PortRange are ports to look for free ones in.
-type PortRange struct {
-	low, high int
-	// next counts through the range from a random start, so that this process does
-	// not give a port out again soon: its first owner may be stopped just now, to be
-	// started again.
-	next atomic.Int64
-}
-
-// NewPortRange is a range with a random start.
-func NewPortRange(lowest, highest int) *PortRange {
-	r := &PortRange{low: lowest, high: highest}
-	r.next.Store(rand.Int64N(int64(highest - lowest)))
-	return r
-}
-
-// Free finds n ports of the range, as FreePorts does.
-func (r *PortRange) Free(n int) ([]int, error) {
+// FreePorts finds n different TCP ports on loopback that nobody listens on now, for
+// clusters that may run anywhere: demonstrations, drills and tests. Another process may
+// take one before the caller does: who starts a server on it tries again with new ones.
+func FreePorts(n int) ([]int, error) {
 	var found []int
 	var held []net.Listener // until all are found, so that they differ
 	defer func() {
@@ -64,11 +52,11 @@ func (r *PortRange) Free(n int) ([]int, error) {
 		}
 	}()
 	host := Loopback()
-	for range r.high - r.low {
+	for range highestPort - lowestPort {
 		if len(found) == n {
 			return found, nil
 		}
-		port := r.low + int(r.next.Add(1))%(r.high-r.low)
+		port := lowestPort + int(lastPort.Add(1))%(highestPort-lowestPort)
 		l, err := listen(host, port)
 		if err != nil {
 			continue // taken
@@ -79,5 +67,5 @@ func (r *PortRange) Free(n int) ([]int, error) {
 	if len(found) == n {
 		return found, nil
 	}
-	return nil, fmt.Errorf("no %d free TCP ports found between %d and %d on %s", n, r.low, r.high, host)
+	return nil, fmt.Errorf("no %d free TCP ports found between %d and %d on %s", n, lowestPort, highestPort, host)
 }

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 )
 
 // layOut chooses names, folders and ports.
@@ -90,8 +89,8 @@ func (c *Cluster) launch(i int, more ...string) error {
 		"--logger", "zap",
 		"--bcrypt-cost", "4", // a login takes 60 ms of a processor otherwise
 	}
-	if testing.Short() {
-		// A process that is killed loses nothing by it.
+	if !Soak() {
+		// A process that is killed loses nothing by it, and a slow disk ends no leader's term.
 		args = append(args, "--unsafe-no-fsync")
 	}
 	if c.options.Token != "" {

@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/requorum/requorum/store/client"
 )
 
 // The ports of tests lie below those that requorum itself looks for. Each process has
@@ -26,9 +25,9 @@ var ownPorts = sync.OnceValues(func() (*heldPorts, error) {
 	var last error
 	for i := range processes {
 		first := lowestPort + i*portsOfOne
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first))
+		l, err := listenAt(first)
 		if err == nil {
-			return &heldPorts{client.NewPortRange(first+1, first+portsOfOne), l}, nil
+			return &heldPorts{first: first, listener: l}, nil
 		}
 		last = err
 	}
@@ -37,8 +36,9 @@ var ownPorts = sync.OnceValues(func() (*heldPorts, error) {
 
 // heldPorts are a range with the listener that keeps it, which nobody calls.
 type heldPorts struct {
-	*client.PortRange
+	first    int
 	listener net.Listener
+	next     atomic.Int64 // goes round, so that a port is not given out again soon
 }
 
 // inUse are the ports of tests that have not ended. Nobody listens there between a kill
@@ -55,22 +55,31 @@ func freePorts(n int) ([]int, error) {
 	var found []int
 	for range portsOfOne {
 		if len(found) == n {
-			break
+			return found, nil
 		}
-		one, err := own.Free(1)
+		port := own.first + 1 + int(own.next.Add(1))%(portsOfOne-1)
+		// Taken before it is tried: whoever tries another's port can be the one who listens
+		// there at the moment when its member comes back.
+		if _, taken := inUse.LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := listenAt(port)
 		if err != nil {
-			releasePorts(found)
-			return nil, err
+			inUse.Delete(port)
+			continue
 		}
-		if _, taken := inUse.LoadOrStore(one[0], true); !taken {
-			found = append(found, one[0])
-		}
+		_ = l.Close() // it served its purpose
+		found = append(found, port)
 	}
-	if len(found) < n {
-		releasePorts(found)
-		return nil, fmt.Errorf("the tests that run now use the %d ports of their process", portsOfOne)
+	if len(found) == n {
+		return found, nil
 	}
-	return found, nil
+	releasePorts(found)
+	return nil, fmt.Errorf("the tests that run now use the %d ports of their process", portsOfOne)
+}
+
+func listenAt(port int) (net.Listener, error) {
+	return net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 }
 
 func releasePorts(ports []int) {

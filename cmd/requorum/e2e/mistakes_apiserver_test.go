@@ -295,7 +295,7 @@ func (k *kubernetes) undo(t *testing.T, mistake, look func()) {
 	}
 	k.api.must(t, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata": {"name": "later"}}`)
 	k.archived(t)
-	k.run(t, "First, whatever it was", 0, "recoverable      revision")
+	k.run(t, "First, whatever it was", 0, "recoverable  revision")
 	look()
 
 	a.stop(t)

@@ -38,7 +38,9 @@ func startOnce(t testing.TB, version, name, dataDir, initialCluster, state strin
 	cmd := exec.Command(storetest.Binary(t, version, "etcd"), append([]string{"--name", name, "--data-dir", dataDir,
 		"--listen-client-urls", s.clientURL, "--advertise-client-urls", s.clientURL,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-		"--initial-cluster", initialCluster, "--initial-cluster-state", state}, more...)...)
+		"--initial-cluster", initialCluster, "--initial-cluster-state", state,
+		"--unsafe-no-fsync", // who is killed loses nothing by it, and a slow disk no request
+	}, more...)...)
 	var err error
 	s.Process, err = storetest.StartProcess(cmd, filepath.Join(t.TempDir(), name+".log"))
 	require.NoError(t, err)
