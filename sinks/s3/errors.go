@@ -186,11 +186,16 @@ func (s *Sink) refused(op operation, name string, status int, code, tried string
 		return "the server is overloaded or throttles, and did so " + tried + ": try later, or spread the schedule", nil
 	case status == http.StatusInsufficientStorage || code == "QuotaExceeded" || code == "XMinioStorageFull":
 		return "the server has no space left", nil
-	case status == http.StatusBadRequest && (op == opPut || op == opUpload):
-		return "the server, or a proxy in front of it, refused it with status 400" + s.otherStyle() +
-			"; requorum cannot use one that refuses the header x-amz-checksum-crc32c or If-None-Match", nil
 	case status == http.StatusBadRequest:
-		return "the server, or a proxy in front of it, refused it with status 400" + s.otherStyle(), nil
+		cause = "the server, or a proxy in front of it, refused it with status 400"
+		switch code {
+		case "", "BadRequest", "InvalidBucketName", "InvalidRequest", "InvalidURI", "MalformedXML": // the server may have taken it for another request
+			cause += s.otherStyle()
+		}
+		if op == opPut || op == opUpload {
+			cause += "; requorum cannot use a server that refuses the header x-amz-checksum-crc32c or If-None-Match"
+		}
+		return cause, nil
 	case status >= 500:
 		return fmt.Sprintf("the server failed with status %d %s: see its log or status page", status, tried), nil
 	}
