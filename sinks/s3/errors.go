@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -193,7 +194,7 @@ func (s *Sink) refused(op operation, name string, status int, code, tried string
 			cause += s.otherStyle()
 		}
 		if op == opPut || op == opUpload {
-			cause += "; requorum cannot use a server that refuses the header x-amz-checksum-crc32c or If-None-Match"
+			cause += "; requorum cannot use one that refuses the header x-amz-checksum-crc32c or If-None-Match"
 		}
 		return cause, nil
 	case status >= 500:
@@ -250,13 +251,8 @@ func (s *Sink) otherStyle() string {
 func (s *Sink) isHostName(err error) bool {
 	var dns *net.DNSError
 	var certificate x509.HostnameError
-	switch {
-	case errors.As(err, &dns):
-		return strings.HasPrefix(dns.Name, s.config.Bucket+".")
-	case errors.As(err, &certificate):
-		return strings.HasPrefix(certificate.Host, s.config.Bucket+".")
-	}
-	return false
+	return errors.As(err, &dns) && strings.HasPrefix(dns.Name, s.config.Bucket+".") ||
+		errors.As(err, &certificate) && strings.HasPrefix(certificate.Host, s.config.Bucket+".")
 }
 
 func (s *Sink) noLock() string {
@@ -264,10 +260,7 @@ func (s *Sink) noLock() string {
 }
 
 func (s *Sink) otherRegion(err error) string {
-	region := "the right one"
-	if h := headers(err).Get("X-Amz-Bucket-Region"); h != "" {
-		region = h
-	}
+	region := cmp.Or(headers(err).Get("X-Amz-Bucket-Region"), "the right one")
 	return fmt.Sprintf("the bucket lives in another region than %s: set region=%s", s.client.Options().Region, region)
 }
 
