@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/host"
@@ -38,9 +39,9 @@ type coordinator struct {
 	continued bool
 	takesBack bool // it is an undo
 
-	image    *os.File  // that was built here, while hosts copy it
-	elected  time.Time // until when members that answer may elect a leader
-	starting *starts   // of the new members, by this command; nil where it starts none
+	image    atomic.Pointer[os.File] // that was built here, while hosts copy it
+	elected  time.Time               // until when members that answer may elect a leader
+	starting *starts                 // of the new members, by this command; nil where it starts none
 
 	mu        sync.Mutex
 	phases    []PhaseTime
@@ -75,7 +76,7 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	if _, err := d.identities(); err != nil { // before anything is stopped
 		return nil, err
 	}
-	lines := Lines(d.cfg, d.req.Version, func() *os.File { return d.image }) // no command is started yet
+	lines := Lines(d.cfg, d.req.Version, d.image.Load) // no command is started yet
 	for i, h := range d.cfg.Hosts {
 		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As("")})
 	}
