@@ -135,7 +135,7 @@ func Lines(cfg *Config, version string, image func() *os.File) []*host.Remote {
 	}
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
-		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Trust: cfg.Keys().Trust.Files(), Environment: host.Credentials()}
+		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir}
 		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: cfgOfHost, Version: version, Fetch: fetch})
 		lines[h.Member], all = line, append(all, line)
 	}

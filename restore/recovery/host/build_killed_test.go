@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if held {
 		o.Logger = slog.New(heldBuild{slog.DiscardHandler})
 	}
-	o.stall, o.wait, o.askFor = time.Duration(stall), 10*time.Millisecond, 10*time.Second
+	o.stall, o.wait = time.Duration(stall), 10*time.Millisecond
 	if err := Serve(context.Background(), os.Stdin, os.Stdout, o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
