@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/host"
@@ -40,9 +41,9 @@ type coordinator struct {
 	continued bool
 	takesBack bool // it is an undo
 
-	image    *os.File  // that was built here, while hosts copy it
-	elected  time.Time // until when members that answer may elect a leader
-	starting *starts   // of the new members, by this command; nil where it starts none
+	image    atomic.Pointer[os.File] // that was built here, while hosts copy it
+	elected  time.Time               // until when members that answer may elect a leader
+	starting *starts                 // of the new members, by this command; nil where it starts none
 
 	mu        sync.Mutex
 	phases    []PhaseTime
@@ -77,7 +78,7 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	if _, err := d.identities(); err != nil { // before anything is stopped
 		return nil, err
 	}
-	lines := Lines(d.req, func() *os.File { return d.image }) // no command is started yet
+	lines := Lines(d.req, d.image.Load) // no command is started yet
 	for i, h := range d.cfg.Hosts {
 		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As("")})
 	}
@@ -137,7 +138,7 @@ func Lines(req Request, image func() *os.File) []*host.Remote {
 	}
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
-		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Trust: cfg.Keys().Trust.Files(), Environment: host.Credentials()}
+		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir}
 		o := host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: cfgOfHost, Version: req.Version, Fetch: fetch}
 		if h.Kind == supervisor.None {
 			o.Here = &host.Options{Version: req.Version, Logger: req.Logger, CheckBase: req.CheckBase}
