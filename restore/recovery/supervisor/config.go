@@ -250,6 +250,7 @@ func (s *ServiceConfig) checkKind(k *yamlfile.Checker, at string) {
 	case Command:
 		needed(k, at+"start", len(s.Command.Start) > 0, s.Kind)
 		needed(k, at+"stop", len(s.Command.Stop) > 0, s.Kind)
+	case None:
 	}
 }
 

@@ -91,6 +91,7 @@ func NewMember(m MemberConfig, stateDir string) (Member, error) {
 // none has no supervisor: it proves that nothing runs, and neither stops nor starts anything.
 type none struct{ evidence }
 
+// Check finds nothing missing.
 func (none) Check(context.Context) error { return nil }
 
 // Stopped goes by the locks: a system without a process table has them, too.
@@ -105,8 +106,11 @@ func (n none) Stopped(context.Context) error {
 	return fmt.Errorf("%w: %w", ErrRuns, err)
 }
 
+// Stop fails if it runs.
 func (n none) Stop(ctx context.Context) error { return n.Stopped(ctx) }
-func (none) Start(context.Context) error      { return errors.New("kind none starts nothing") }
+
+// Start fails.
+func (none) Start(context.Context) error { return errors.New("kind none starts nothing") }
 
 // NewClients are those that a configuration names, in its order. stateDir is the folder
 // for what programs print that were started.
