@@ -23,13 +23,10 @@ type Catalog struct {
 	// EncryptedSince is the first encrypted one of each timeline that has any: it is asked
 	// for with each manifest, of which there may be very many.
 	EncryptedSince map[repository.TimelineID]*Manifest
-	// Damaged are the backups whose manifest cannot be used, or whose object is
-	// gone or has another size, with the reason.
+	// Damaged are the backups whose manifest cannot be used, because it is damaged or
+	// unsigned, or whose object is gone or has another size, with the reason.
 	Damaged []DamagedBackup
-	// Foreign are the backups whose manifest nobody who is trusted signed, with the
-	// reason: for whoever checks signatures they do not exist.
-	Foreign []DamagedBackup
-	// DamagedTimelines are those whose descriptor is damaged, foreign or gone. Their
+	// DamagedTimelines are those whose descriptor is damaged, unsigned or gone. Their
 	// backups are in Manifests; where their history came from is not known.
 	DamagedTimelines []DamagedTimeline
 	// Incomplete are objects without a manifest: what an interrupted backup
@@ -68,6 +65,11 @@ type DamagedBackup struct {
 	Err      error
 }
 
+// Unsigned reports whether nothing shows that it is the cluster's: an unsigned manifest is
+// named, and otherwise decides nothing, or whoever may add objects could keep everybody
+// from the latest backup.
+func (d DamagedBackup) Unsigned() bool { return errors.Is(d.Err, repository.ErrUnsigned) }
+
 // UnreadBackups are the backups of a timeline that were not looked at.
 type UnreadBackups struct {
 	Timeline repository.TimelineID // zero: there are whole timelines more
@@ -92,8 +94,8 @@ func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, er
 	c := newCatalog()
 	c.repository = repo.String()
 	if more {
-		c.Unread = append(c.Unread, UnreadBackups{Err: &DamagedError{Object: repo.String(), Offset: -1,
-			Err: fmt.Errorf("it has more timelines than the %d that are read, and of those without a descriptor as many: remove what nobody made", repository.MaxTimelines)}})
+		c.Unread = append(c.Unread, UnreadBackups{Err: repo.PassOver("timelines", &DamagedError{Object: repo.String(), Offset: -1,
+			Err: fmt.Errorf("it has more timelines than the %d that are read, and of those without a descriptor as many: remove what nobody made", repository.MaxTimelines)})})
 	}
 	if err := c.addBackups(ctx, repo, ids); err != nil {
 		return nil, err
@@ -114,18 +116,15 @@ func newCatalog() *Catalog { return &Catalog{EncryptedSince: map[repository.Time
 func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Repository, id repository.TimelineID) error {
 	t, err := repo.Timeline(ctx, id)
 	altered := errors.Is(err, repository.ErrAltered)
-	if altered && repo.Checks() && !errors.Is(err, repository.ErrForeign) {
-		err = repo.Refuse(repository.TimelineName(id), err) // it may be anybody's
-	}
-	// A foreign one in its place must not hide the backups.
-	gone := errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrForeign)
+	// An unsigned one in its place must not hide the backups.
+	gone := errors.Is(err, sinks.ErrNotFound) || altered && !repo.Doubtful(err)
 	switch {
 	case gone && !c.hasBackup(id):
 		return nil
 	case gone, altered:
 		t = repository.Timeline{ID: id, Reason: "not known, its descriptor is damaged or gone"}
-		c.DamagedTimelines = append(c.DamagedTimelines, DamagedTimeline{id, &DamagedError{
-			Object: "the descriptor of timeline " + id.String() + " in " + repo.String(), Offset: -1, Err: err}})
+		c.DamagedTimelines = append(c.DamagedTimelines, DamagedTimeline{id, repo.PassOver(repository.TimelineName(id), &DamagedError{
+			Object: "the descriptor of timeline " + id.String() + " in " + repo.String(), Offset: -1, Err: err})})
 	case err != nil:
 		return err
 	}
@@ -158,9 +157,9 @@ func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, t
 			return err
 		}
 		if unread := listed[t] - n; unread > 0 {
-			c.Unread = append(c.Unread, UnreadBackups{t, unread, &DamagedError{
+			c.Unread = append(c.Unread, UnreadBackups{t, unread, repo.PassOver(t.String()+"/full", &DamagedError{
 				Object: "timeline " + t.String() + " in " + repo.String(), Offset: -1,
-				Err: fmt.Errorf("%d of its backups were not read: a catalogue holds those that were stored first and last, %d backups and %d MiB of manifests at most: remove what nobody made", unread, repository.MaxBackups, repository.MaxBytes>>20)}})
+				Err: fmt.Errorf("%d of its backups were not read: a catalogue holds those that were stored first and last, %d backups and %d MiB of manifests at most: remove what nobody made", unread, repository.MaxBackups, repository.MaxBytes>>20)})})
 		}
 		fulls = fulls[n:]
 	}
@@ -177,21 +176,18 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 		switch m := manifests[i]; {
 		case !full.Complete:
 			c.Incomplete = append(c.Incomplete, full)
-		case m.err != nil && repo.Checks() && !errors.Is(m.err, ErrNewerFormat):
-			// A damaged one may be anybody's. Were it passed over without a word, a restore of
-			// the latest would take an older one for it.
-			if !errors.Is(m.err, repository.ErrForeign) {
-				m.err = repo.Refuse(repository.ManifestName(t, full.ID), m.err)
-			}
-			c.Foreign = append(c.Foreign, DamagedBackup{t, full.ID, m.err})
 		case m.err != nil:
+			if repo.Checks() && !errors.Is(m.err, ErrNewerFormat) && !errors.Is(m.err, repository.ErrUnsigned) {
+				m.err = repo.Refuse(repository.ManifestName(t, full.ID), m.err) // a damaged one may be anybody's
+			}
+			_ = repo.PassOver(repository.ManifestName(t, full.ID), m.err)
 			c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, m.err})
 		case m.manifest != nil:
 			switch err := checkObject(ctx, repo, full, m.manifest); {
 			case err == nil:
 				found = append(found, m.manifest)
 			case errors.As(err, new(*DamagedError)):
-				c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, err})
+				c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, repo.PassOver(m.manifest.Object.Name, err)})
 			default:
 				return err
 			}

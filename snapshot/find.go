@@ -97,7 +97,7 @@ func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
 func (c *Catalog) findNewest(t repository.TimelineID) (*Manifest, error) {
 	m := c.Newest(t)
 	for _, d := range slices.Backward(c.Damaged) {
-		if d.Timeline == t && (m == nil || startedAt(d.ID) >= startedAt(m.ID)) {
+		if d.Timeline == t && !d.Unsigned() && (m == nil || startedAt(d.ID) >= startedAt(m.ID)) {
 			return nil, &DamagedManifestError{d}
 		}
 	}
@@ -145,9 +145,9 @@ func (c *Catalog) descends(t, from repository.TimelineID) bool {
 	return false
 }
 
-// hasBackup reports whether a timeline has a backup, damaged or not.
+// hasBackup reports whether a timeline has a backup, damaged or not, unsigned ones apart.
 func (c *Catalog) hasBackup(t repository.TimelineID) bool {
-	return c.Newest(t) != nil || slices.ContainsFunc(c.Unread, func(u UnreadBackups) bool { return u.Timeline == t }) || slices.ContainsFunc(c.Damaged, func(d DamagedBackup) bool { return d.Timeline == t })
+	return c.Newest(t) != nil || slices.ContainsFunc(c.Unread, func(u UnreadBackups) bool { return u.Timeline == t }) || slices.ContainsFunc(c.Damaged, func(d DamagedBackup) bool { return d.Timeline == t && !d.Unsigned() })
 }
 
 // clockMargin is by how much the clocks of those who back up and of those who
@@ -223,11 +223,6 @@ func (c *Catalog) findID(ref, timeline string) (*Manifest, error) {
 	for _, d := range c.Damaged {
 		if matches(d.ID, d.Timeline) {
 			return nil, &DamagedManifestError{d}
-		}
-	}
-	for _, d := range c.Foreign {
-		if matches(d.ID, d.Timeline) {
-			return nil, fmt.Errorf("%w: %w", ErrNoBackup, d.Err)
 		}
 	}
 	for _, u := range c.Incomplete {
@@ -331,8 +326,8 @@ func (c *Catalog) CheckEncrypted(m *Manifest) error {
 
 // None is the error that there is no backup to take, and what there is instead.
 func (c *Catalog) None() error {
-	if n := len(c.Foreign); n > 0 {
-		return fmt.Errorf("%w: the manifests of %d in the repository are signed by no trusted key: check --trust and --revoked-keys; 'requorum list' names them", ErrNoBackup, n)
+	if n := len(c.Damaged); n > 0 {
+		return fmt.Errorf("%w: the manifests of %d in the repository are unusable; 'requorum list' names them; the first: %w", ErrNoBackup, n, c.Damaged[0].Err)
 	}
 	return fmt.Errorf("%w: the repository has no backup: make one with 'requorum backup'", ErrNoBackup)
 }

@@ -91,7 +91,7 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	if errors.Is(e.Err, repository.ErrForeign) || errors.As(e.Err, new(*PlainError)) {
+	if errors.Is(e.Err, repository.ErrUnsigned) || errors.As(e.Err, new(*PlainError)) {
 		return e.Err.Error() // it names the object, and is no damage
 	}
 	if e.Offset < 0 {

@@ -348,7 +348,7 @@ func (t *taking) settleManifest(m *Manifest, failure error) error {
 	case err == nil:
 		failure = fmt.Errorf("backup %s in %s: %w, as %s", m.ID, t.repo, ErrTaken, there.Object.Name)
 	case errCounts == nil && !counts: // so it is not this one's
-		failure = fmt.Errorf("%w; %s is there and is %w: remove it", failure, name, repository.ErrForeign)
+		failure = fmt.Errorf("%w; %s is there and is %w: remove it", failure, name, repository.ErrUnsigned)
 	case errors.Is(err, sinks.ErrNotFound) && !errors.Is(failure, sinks.ErrUncertain):
 	default:
 		return fmt.Errorf("%w; whether backup %s counts is not known: look with 'requorum list' once the repository answers", failure, m.ID)

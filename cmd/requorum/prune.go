@@ -58,7 +58,7 @@ deleted later as well, and is no error. An interrupted run is completed by the n
 				return err
 			}
 			return repo.with(cmd.Context(), g, func(r *repository.Repository) error {
-				defer g.noteForeign(r)
+				defer g.noteUnusable(r)
 				return g.prune(cmd.Context(), r, policy, dryRun, retention.Options{Confirm: confirm, Logger: g.logger()})
 			})
 		},

@@ -13,7 +13,7 @@ import (
 
 // Attempts are what is there of one backup that several may have attempted.
 type Attempts struct {
-	// Complete says that it has a manifest, which is not foreign.
+	// Complete says that it has a manifest, which is not unsigned.
 	Complete bool
 	// Numbers are those of the attempts that left an object, in no order.
 	Numbers []int
@@ -93,7 +93,7 @@ func (r *Repository) ReadPin(ctx context.Context, name string) (Pin, error) {
 	})
 }
 
-// PinNames lists the pins, foreign ones among them: all that a pin does is to keep a
+// PinNames lists the pins, unsigned ones among them: all that a pin does is to keep a
 // backup. Objects with other names are passed over.
 func (r *Repository) PinNames(ctx context.Context) ([]string, error) {
 	return listNamed(ctx, r, pinsPrefix, "pins", func(name string) (string, error) {

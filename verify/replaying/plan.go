@@ -48,7 +48,7 @@ func isFirst(c *snapshot.Catalog, m *snapshot.Manifest) bool {
 	return !slices.ContainsFunc(c.Manifests, func(o *snapshot.Manifest) bool {
 		return o.Timeline == m.Timeline && o.Facts.RaftIndex < m.Facts.RaftIndex
 	}) &&
-		!slices.ContainsFunc(c.Damaged, func(d snapshot.DamagedBackup) bool { return d.Timeline == m.Timeline }) && len(c.Unread) == 0
+		!slices.ContainsFunc(c.Damaged, func(d snapshot.DamagedBackup) bool { return d.Timeline == m.Timeline && !d.Unsigned() }) && len(c.Unread) == 0
 }
 
 // whyNone says why there is nothing to begin from.

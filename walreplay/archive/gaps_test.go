@@ -44,9 +44,9 @@ func (r *rig) full(index, term uint64) {
 func (r *rig) ranges() []walreplay.Range {
 	r.Helper()
 	ctx := context.Background()
-	catalog, err := snapshot.ReadCatalog(ctx, r.repo())
+	inventory, err := walreplay.ReadInventory(ctx, r.repo())
 	require.NoError(r, err)
-	ranges, err := walreplay.NewArchives(r.repo()).Ranges(ctx, catalog)
+	ranges, err := inventory.Ranges(ctx)
 	require.NoError(r, err)
 	return ranges
 }

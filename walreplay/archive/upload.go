@@ -244,7 +244,7 @@ func (s *session) cutNext(ctx context.Context) (*cut, error) {
 func (s *session) skipDamaged(name string, first uint64, err error) {
 	s.reachable()
 	s.skipped, s.mustLook = first, false
-	if errors.Is(err, repository.ErrForeign) {
+	if errors.Is(err, repository.ErrUnsigned) {
 		s.a.alarms.raise(AlarmForeign, fmt.Sprintf("the name of a segment is taken by what nobody trusted wrote, and the segment is stored under another one: %v", err))
 		return
 	}

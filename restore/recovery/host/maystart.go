@@ -90,32 +90,17 @@ func noMember(dataDir, walDir string) (bool, error) {
 
 // superseded asks the repositories whether a cluster was superseded: it was where one
 // of them has timelines of it, and all of these have ended. One that cannot be asked
-// in time is a warning: a repository that is away must not keep a cluster down. So is what
-// was passed over because nobody who is trusted signed it.
+// in time is a warning: a repository that is away must not keep a cluster down.
 func (h *host) superseded(ctx context.Context, cluster snapshot.ID, takenBack []snapshot.ID) (warnings []string, err error) {
-	type answer struct {
-		ended   *repository.Superseded
-		foreign string
-	}
-	answers, errs := askEach(ctx, h, func(ctx context.Context, repo *repository.Repository) (a answer, err error) {
-		a.ended, err = newestEnd(ctx, repo, cluster, takenBack)
-		if names, why := repo.Foreign(); len(names) > 0 {
-			a.foreign = why[names[0]].Error()
-			if n := len(names) - 1; n > 0 {
-				a.foreign += fmt.Sprintf("; %d others are foreign, too", n)
-			}
-		}
-		return a, err
+	marks, errs := askEach(ctx, h, func(ctx context.Context, repo *repository.Repository) (*repository.Superseded, error) {
+		return newestEnd(ctx, repo, cluster, takenBack)
 	})
-	for i, a := range answers {
-		if a.foreign != "" {
-			warnings = append(warnings, a.foreign)
-		}
+	for i, ended := range marks {
 		if errs[i] != nil {
 			warnings = append(warnings, fmt.Sprintf("whether the member's timeline was superseded could not be asked of repositories[%d]: %v: make sure that no newer cluster took its place", i, errs[i]))
-		} else if a.ended != nil {
+		} else if ended != nil {
 			err = errors.Join(err, fmt.Errorf("the data is of cluster %s, whose timeline %s was superseded by %s (%s): start the members of the newer cluster, or undo that recovery to go back to this one",
-				cluster, a.ended.Timeline, a.ended.By, a.ended.Reason))
+				cluster, ended.Timeline, ended.By, ended.Reason))
 		}
 	}
 	return warnings, err

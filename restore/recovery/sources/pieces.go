@@ -316,7 +316,7 @@ func (s *storedLogs) archive(ctx context.Context, t repository.TimelineID, r *Re
 	if !slices.ContainsFunc(s.catalog.Timelines, func(o repository.Timeline) bool { return o.ID == t }) {
 		return nil, fmt.Errorf("%s has no such timeline", s.repo)
 	}
-	h, err := walreplay.NewArchives(s.repo, r.Identities...).History(ctx, s.catalog, t)
+	h, err := walreplay.NewInventory(s.repo, s.catalog, r.Identities...).History(ctx, t)
 	if err == nil {
 		s.archives[t] = h
 	}
