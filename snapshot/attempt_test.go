@@ -112,15 +112,11 @@ func TestAttempts(t *testing.T) {
 
 // What a dead attempt left does not keep the same attempt from being made again.
 func TestAttemptAfterACrash(t *testing.T) {
-	s := newSource(t, 1)
-	d := newDisk(t)
-	r, err := s.take(t, snapshot.Request{Sink: d})
+	s, d, before := newTaken(t)
+	left := repository.SnapshotName(before.Timeline, slotID, 1, false)
+	_, err := sinks.Put(t.Context(), d, left, []byte("half a day's work"), sinks.CreateOptions{})
 	require.NoError(t, err)
-	timeline := r.Manifest.Timeline
-	left := repository.SnapshotName(timeline, slotID, 1, false)
-	_, err = sinks.Put(t.Context(), d, left, []byte("half a day's work"), sinks.CreateOptions{})
-	require.NoError(t, err)
-	r, err = s.take(t, snapshot.Request{Sink: d, ID: slotID, Attempt: 1})
+	r, err := s.take(t, snapshot.Request{Sink: d, ID: slotID, Attempt: 1})
 	require.NoError(t, err)
 	m := r.Manifest
 	if m.ID != slotID || path.Base(m.Object.Name) != "snapshot-2.zst" {
@@ -160,11 +156,7 @@ func TestObjectGoneBeforeTheManifest(t *testing.T) {
 // A manifest that names another backup's object is damaged, whichever attempt's it
 // is; and so is one that names the other form of its own.
 func TestManifestOfAnotherObject(t *testing.T) {
-	s := newSource(t, 1)
-	d := newDisk(t)
-	r, err := s.take(t, snapshot.Request{Sink: d})
-	require.NoError(t, err)
-	m := *r.Manifest
+	_, d, m := newTaken(t)
 	repo, err := repository.Open(t.Context(), d)
 	require.NoError(t, err)
 	for id, object := range map[string]string{

@@ -21,7 +21,7 @@ func TestPromise4KilledAnywhere(t *testing.T) {
 	r.days(timelineA, 3)
 	r.mark(timelineA)
 	r.verdict(report.Passed, r.full(timelineA))
-	r.put(repository.SnapshotName(timelineA, r.newID(), 1, false), "half")
+	r.put(repository.SnapshotName(timelineA, r.newID(r.place.now), 1, false), "half")
 	policy := Policy{AnyPoint: day, Last: 2, Grace: time.Hour}
 	r.sleep(25 * time.Hour)
 	r.log(timelineA, 5)

@@ -278,7 +278,7 @@ func TestLeftovers(t *testing.T) {
 	lost := r.full(timelineA)
 	r.verdict(report.Passed, lost)
 	r.must(r.place.Memory.Delete(t.Context(), repository.ManifestName(timelineA, lost.ID)))
-	half := r.newID()
+	half := r.newID(r.place.now)
 	r.put(repository.SnapshotName(timelineA, half, 1, false), "half")
 	late := repository.SnapshotName(timelineA, m.ID, 2, false)
 	r.put(late, "late")
