@@ -30,7 +30,7 @@ type inventory struct {
 
 	chain  verdict.List
 	ranges []walreplay.Range
-	pinned map[string]bool
+	pins   map[string]*repository.Pin // by name
 	listed time.Time
 }
 
@@ -80,18 +80,11 @@ func (s *inventory) look(ctx context.Context, now time.Time) error {
 		return s.over
 	}
 	pins, err := s.Repo.Pins(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		s.ranges, s.pins, s.listed = ranges, pins, now
 	}
-	pinned := map[string]bool{}
-	for _, p := range pins {
-		pinned[backupKey(p.Timeline, p.Backup)] = true
-	}
-	s.ranges, s.pinned, s.listed = ranges, pinned, now
-	return nil
+	return err
 }
-
-func backupKey(t repository.TimelineID, id string) string { return t.String() + "/" + id }
 
 // describe is the inventory as a status shows it.
 func (s *inventory) describe(r *web.Repository) {
@@ -100,7 +93,7 @@ func (s *inventory) describe(r *web.Repository) {
 	for _, m := range s.Manifests {
 		b := web.Backup{
 			ID: m.ID, Timeline: m.Timeline, Time: m.Started, Finished: m.Finished, Revision: m.Facts.Revision, Index: m.Facts.RaftIndex,
-			Stored: m.Object.StoredSize, Raw: m.Object.RawSize, Pinned: s.pinned[backupKey(m.Timeline, m.ID)],
+			Stored: m.Object.StoredSize, Raw: m.Object.RawSize, Pinned: s.pins[repository.PinName(m.Timeline, m.ID)] != nil,
 			Source: cmp.Or(m.Source.Name, m.Source.Endpoint), Encrypted: m.Object.Encrypted(), SignedBy: m.Stored.SignedBy,
 		}
 		if w, ok := s.chain.Damaged(m); ok {
@@ -122,7 +115,7 @@ func (s *inventory) describe(r *web.Repository) {
 		r.Backups = append(r.Backups, web.Backup{ID: d.ID, Timeline: d.Timeline, Time: at, Damaged: d.Err.Error()})
 	}
 	for _, u := range s.Unread {
-		r.Backups = append(r.Backups, web.Backup{ID: fmt.Sprintf("(%d unread)", u.Backups), Timeline: u.Timeline, Time: s.listed, Damaged: u.Err.Error()})
+		r.Backups = append(r.Backups, web.Backup{ID: fmt.Sprintf("(%d unread)", u.Unread), Timeline: u.Timeline, Time: s.listed, Damaged: u.Err.Error()})
 	}
 	slices.SortStableFunc(r.Backups, func(a, b web.Backup) int {
 		return cmp.Or(cmp.Compare(a.Timeline.String(), b.Timeline.String()), cmp.Compare(a.ID, b.ID))

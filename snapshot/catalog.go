@@ -25,16 +25,16 @@ type Catalog struct {
 	EncryptedSince map[repository.TimelineID]*Manifest
 	// Damaged are the backups whose manifest cannot be used, because it is damaged or
 	// unsigned, or whose object is gone or has another size, with the reason.
-	Damaged []DamagedBackup
+	Damaged []Unusable
 	// DamagedTimelines are those whose descriptor is damaged, unsigned or gone. Their
 	// backups are in Manifests; where their history came from is not known.
-	DamagedTimelines []DamagedTimeline
+	DamagedTimelines []Unusable
 	// Incomplete are objects without a manifest: what an interrupted backup
 	// left, or what one that is running now has written.
 	Incomplete []repository.Full
 	// Unread are backups that were not looked at, since there are more than a
 	// catalogue holds: see repository.Budget for which.
-	Unread []UnreadBackups
+	Unread []Unusable
 	// Archived is what the archived log, and the marks that end a timeline, say of
 	// its end, for those of which it was looked up: see walreplay.Archives. ReadCatalog
 	// leaves it nil.
@@ -58,29 +58,27 @@ type Archived struct {
 	Undone bool
 }
 
-// DamagedBackup is a backup whose manifest cannot be used.
-type DamagedBackup struct {
-	Timeline repository.TimelineID
-	ID       string
-	Err      error
+// Unusable is what a catalogue cannot use, and why: a backup, a timeline, or, with their
+// number, the backups of a timeline that were not looked at. As an error it says that a
+// backup was asked for, or is the newest one where that was asked for.
+type Unusable struct {
+	Timeline repository.TimelineID // zero: there are whole timelines more
+	ID       string                // of a backup
+	Unread   int
+	Err      error // a *DamagedError, or ErrNewerFormat
 }
+
+func (u *Unusable) Error() string { return u.Err.Error() }
+func (u *Unusable) Unwrap() error { return u.Err }
 
 // Unsigned reports whether nothing shows that it is the cluster's: an unsigned manifest is
 // named, and otherwise decides nothing, or whoever may add objects could keep everybody
 // from the latest backup.
-func (d DamagedBackup) Unsigned() bool { return errors.Is(d.Err, repository.ErrUnsigned) }
+func (u *Unusable) Unsigned() bool { return errors.Is(u.Err, repository.ErrUnsigned) }
 
-// UnreadBackups are the backups of a timeline that were not looked at.
-type UnreadBackups struct {
-	Timeline repository.TimelineID // zero: there are whole timelines more
-	Backups  int
-	Err      error // a *DamagedError
-}
-
-// DamagedTimeline is a timeline whose descriptor cannot be used.
-type DamagedTimeline struct {
-	Timeline repository.TimelineID
-	Err      error // a *DamagedError
+// isOf returns whether something unusable is of a timeline.
+func isOf(t repository.TimelineID) func(Unusable) bool {
+	return func(u Unusable) bool { return u.Timeline == t }
 }
 
 // ReadCatalog reads all manifests of a repository. A damaged one is listed as
@@ -94,7 +92,7 @@ func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, er
 	c := newCatalog()
 	c.repository = repo.String()
 	if more {
-		c.Unread = append(c.Unread, UnreadBackups{Err: repo.PassOver("timelines", &DamagedError{Object: repo.String(), Offset: -1,
+		c.Unread = append(c.Unread, Unusable{Err: repo.PassOver("timelines", &DamagedError{Object: repo.String(), Offset: -1,
 			Err: fmt.Errorf("it has more timelines than the %d that are read, and of those without a descriptor as many: remove what nobody made", repository.MaxTimelines)})})
 	}
 	if err := c.addBackups(ctx, repo, ids); err != nil {
@@ -123,7 +121,7 @@ func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Reposit
 		return nil
 	case gone, altered:
 		t = repository.Timeline{ID: id, Reason: "not known, its descriptor is damaged or gone"}
-		c.DamagedTimelines = append(c.DamagedTimelines, DamagedTimeline{id, repo.PassOver(repository.TimelineName(id), &DamagedError{
+		c.DamagedTimelines = append(c.DamagedTimelines, Unusable{Timeline: id, Err: repo.PassOver(repository.TimelineName(id), &DamagedError{
 			Object: "the descriptor of timeline " + id.String() + " in " + repo.String(), Offset: -1, Err: err})})
 	case err != nil:
 		return err
@@ -157,7 +155,7 @@ func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, t
 			return err
 		}
 		if unread := listed[t] - n; unread > 0 {
-			c.Unread = append(c.Unread, UnreadBackups{t, unread, repo.PassOver(t.String()+"/full", &DamagedError{
+			c.Unread = append(c.Unread, Unusable{Timeline: t, Unread: unread, Err: repo.PassOver(t.String()+"/full", &DamagedError{
 				Object: "timeline " + t.String() + " in " + repo.String(), Offset: -1,
 				Err: fmt.Errorf("%d of its backups were not read: a catalogue holds those that were stored first and last, %d backups and %d MiB of manifests at most: remove what nobody made", unread, repository.MaxBackups, repository.MaxBytes>>20)})})
 		}
@@ -181,13 +179,13 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 				m.err = repo.Refuse(repository.ManifestName(t, full.ID), m.err) // a damaged one may be anybody's
 			}
 			_ = repo.PassOver(repository.ManifestName(t, full.ID), m.err)
-			c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, m.err})
+			c.Damaged = append(c.Damaged, Unusable{Timeline: t, ID: full.ID, Err: m.err})
 		case m.manifest != nil:
 			switch err := checkObject(ctx, repo, full, m.manifest); {
 			case err == nil:
 				found = append(found, m.manifest)
 			case errors.As(err, new(*DamagedError)):
-				c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, repo.PassOver(m.manifest.Object.Name, err)})
+				c.Damaged = append(c.Damaged, Unusable{Timeline: t, ID: full.ID, Err: repo.PassOver(m.manifest.Object.Name, err)})
 			default:
 				return err
 			}

@@ -25,7 +25,7 @@ import (
 )
 
 // checkDamaged reports a backup that the catalog cannot use.
-func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup) error {
+func (e *examination) checkDamaged(ctx context.Context, d snapshot.Unusable) error {
 	name := fullName(d.Timeline, d.ID)
 	c, err := e.check(ctx, report.Checksum, name, func(c *report.Check) error {
 		c.Compared = "the manifest with its own SHA-256 and place, and the size of its object with it"

@@ -278,7 +278,7 @@ type selection struct {
 	all       bool
 	timelines []repository.TimelineID
 	backups   []*snapshot.Manifest
-	damaged   []snapshot.DamagedBackup
+	damaged   []snapshot.Unusable
 	logs      []logPart
 }
 
@@ -295,10 +295,10 @@ func choose(ctx context.Context, all *walreplay.Inventory, r Request) (*selectio
 		return chooseAll(ctx, all, r.Timeline)
 	}
 	m, err := all.Find(ctx, r.Backup, r.Timeline)
-	var damaged *snapshot.DamagedManifestError
+	var damaged *snapshot.Unusable
 	switch {
 	case errors.As(err, &damaged):
-		s := &selection{timelines: []repository.TimelineID{damaged.Timeline}, damaged: []snapshot.DamagedBackup{damaged.DamagedBackup}}
+		s := &selection{timelines: []repository.TimelineID{damaged.Timeline}, damaged: []snapshot.Unusable{*damaged}}
 		if r.Backup == Latest { // from where on its log goes nobody knows
 			s.logs = []logPart{{damaged.Timeline, 0}}
 		}

@@ -61,7 +61,7 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 		Incomplete: incomplete, Unusable: []unusableReport{}, logsReport: logs,
 	}
 	for _, m := range c.Manifests {
-		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pinOf(pins, m), m.Stored.SignedBy})
+		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pins[repository.PinName(m.Timeline, m.ID)], m.Stored.SignedBy})
 	}
 	var errs []error
 	for _, u := range r.Unusable() {
@@ -92,7 +92,7 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 // say, or there is none. over says why if the cluster started over.
 func currentTimeline(ctx context.Context, c *walreplay.Inventory) (current *repository.TimelineID, over string, err error) {
 	m, err := c.Find(ctx, snapshot.Latest, "")
-	var damaged *snapshot.DamagedManifestError
+	var damaged *snapshot.Unusable
 	var startedOver *snapshot.StartedOverError
 	switch {
 	case err == nil:

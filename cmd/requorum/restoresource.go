@@ -167,7 +167,7 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	}
 	var timeline repository.TimelineID
 	s.manifest, err = findBackup(ctx, s.all, args, o.timeline)
-	var damaged *snapshot.DamagedManifestError
+	var damaged *snapshot.Unusable
 	switch {
 	case err == nil:
 		timeline = s.manifest.Timeline
@@ -253,7 +253,7 @@ func (s *restoreSource) probe(ctx context.Context) error {
 func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) error {
 	var (
 		damaged  *snapshot.DamagedError
-		manifest *snapshot.DamagedManifestError
+		manifest *snapshot.Unusable
 		older    *snapshot.Manifest
 	)
 	var log *walreplay.LogError
@@ -266,7 +266,7 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 	case errors.As(err, &log):
 		return fmt.Errorf("%w\nNothing was restored", err)
 	case errors.As(err, &manifest):
-		older = s.all.OlderThanDamaged(manifest.DamagedBackup)
+		older = s.all.OlderThanDamaged(manifest)
 	case s.manifest != nil:
 		older = s.all.Older(s.manifest)
 	}

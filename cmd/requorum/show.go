@@ -72,7 +72,7 @@ func (g *globals) show(ctx context.Context, b *foundBackup) error {
 	}
 	pins, errPins := b.repo.Pins(ctx)
 	ended, errEnded := readEnded(ctx, b.repo, []repository.Timeline{{ID: m.Timeline}})
-	report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m), m.Stored.SignedBy}, logs.of(m), nil}
+	report := showReport{listedBackup{m, proved(verdicts, m), pins[repository.PinName(m.Timeline, m.ID)], m.Stored.SignedBy}, logs.of(m), nil}
 	if len(ended) > 0 {
 		report.Superseded = &ended[0]
 	}

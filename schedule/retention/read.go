@@ -45,7 +45,7 @@ func Read(ctx context.Context, repo *repository.Repository, now time.Time) (*Inv
 	if r.verdicts, err = verdict.ReadAll(ctx, repo); err != nil {
 		return nil, err
 	}
-	if err := r.readPins(ctx); err != nil {
+	if r.pins, err = repo.Pins(ctx); err != nil {
 		return nil, err
 	}
 	for _, t := range r.all.Timelines {
@@ -76,7 +76,7 @@ type reading struct {
 	inv      *Inventory
 	all      *walreplay.Inventory
 	verdicts verdict.List
-	pins     map[string]repository.Pin // by name
+	pins     map[string]*repository.Pin // by name
 
 	folders  map[string][]sinks.Object // in the folders of backups, by manifest's name
 	segments map[string]sinks.Object
@@ -163,18 +163,9 @@ func (r *reading) sort(o sinks.Object) {
 	}
 }
 
-func (r *reading) readPins(ctx context.Context) error {
-	pins, err := r.repo.Pins(ctx)
-	r.pins = map[string]repository.Pin{}
-	for _, p := range pins {
-		r.pins[repository.PinName(p.Timeline, p.Backup)] = p
-	}
-	return err
-}
-
 // timeline adds one timeline.
 func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error {
-	t := &Timeline{ID: id, Unread: slices.ContainsFunc(r.all.Unread, func(u snapshot.UnreadBackups) bool { return u.Timeline == id })}
+	t := &Timeline{ID: id, Unread: slices.ContainsFunc(r.all.Unread, func(u snapshot.Unusable) bool { return u.Timeline == id })}
 	ended, is, err := r.repo.Superseded(ctx, id)
 	switch {
 	case errors.Is(err, repository.ErrAltered): // in doubt it goes on, and more is kept
@@ -237,7 +228,7 @@ func (r *reading) backup(m *snapshot.Manifest) Backup {
 	return b
 }
 
-func (r *reading) damaged(d snapshot.DamagedBackup) Backup {
+func (r *reading) damaged(d snapshot.Unusable) Backup {
 	b := Backup{Timeline: d.Timeline, ID: d.ID, Unusable: d.Err.Error()}
 	b.Taken, _ = repository.BackupTime(d.ID) // a listed ID is valid
 	b.Finished = b.Taken
@@ -265,7 +256,7 @@ func (r *reading) named(b *Backup) {
 			b.Late = o.ModTime.Sub(b.Finished) > lateAfter
 		}
 	}
-	if pin, is := r.pins[repository.PinName(b.Timeline, b.ID)]; is {
+	if pin := r.pins[repository.PinName(b.Timeline, b.ID)]; pin != nil {
 		b.Pin, b.Pinned = true, pin.Reason
 	}
 	_, b.Recorded = r.records[repository.PrunedName(b.Timeline, b.ID)]
@@ -432,7 +423,7 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 		return err
 	}
 	for _, s := range log.Coverage() {
-		t.Coverage = append(t.Coverage, Run{s.FirstIndex, s.LastIndex})
+		t.Coverage = append(t.Coverage, segment.Range{First: s.FirstIndex, Last: s.LastIndex})
 	}
 	for _, h := range log.Headers() {
 		t.Segments = append(t.Segments, Segment{Name: h.Name(), First: h.FirstIndex, Last: h.LastIndex, Bytes: h.Size()})

@@ -102,14 +102,14 @@ func (r *Repository) PinNames(ctx context.Context) ([]string, error) {
 	})
 }
 
-// Pins reads all pins. One that cannot be read, and those beyond MaxBackups, are there
+// Pins reads all pins, by name. One that cannot be read, and those beyond MaxBackups, are there
 // with their place and with that as their reason, since their backups count as pinned.
-func (r *Repository) Pins(ctx context.Context) ([]Pin, error) {
+func (r *Repository) Pins(ctx context.Context) (map[string]*Pin, error) {
 	names, err := r.PinNames(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []Pin
+	all := map[string]*Pin{}
 	for i, name := range names {
 		var p Pin
 		err := fmt.Errorf("%w: more than %d pins", ErrAltered, MaxBackups)
@@ -128,7 +128,7 @@ func (r *Repository) Pins(ctx context.Context) ([]Pin, error) {
 		case err != nil:
 			return nil, err
 		}
-		all = append(all, p)
+		all[name] = &p
 	}
 	return all, nil
 }

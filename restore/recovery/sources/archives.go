@@ -124,7 +124,7 @@ func (a *archived) addFulls(catalog *snapshot.Catalog) {
 		a.see(full.Index, Observation{full.Index, full.Taken})
 	}
 	slices.SortStableFunc(to.Fulls, func(x, y Full) int { return cmp.Compare(x.Index, y.Index) })
-	damaged := slices.DeleteFunc(slices.Clone(catalog.Damaged), func(d snapshot.DamagedBackup) bool { return d.Timeline != to.Timeline })
+	damaged := slices.DeleteFunc(slices.Clone(catalog.Damaged), func(d snapshot.Unusable) bool { return d.Timeline != to.Timeline })
 	if n := len(damaged); n > 0 {
 		to.find(KindBackup, "'requorum list' shows all of them; an older one, with the log after it, may do", "%s passed over, the first because %v", counted(uint64(n), "backup is", "backups are"), damaged[0].Err)
 	}
