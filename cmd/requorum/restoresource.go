@@ -312,21 +312,8 @@ func readWhole(ctx context.Context, image snapshot.Image, meter *meter) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(&meterWriter{meter: meter, phase: "look for an older backup", total: image.Size()}, r)
+	_, err = io.Copy(snapshot.CountBytes(func(n int64) { meter.update("look for an older backup", n, image.Size()) }), r)
 	return errors.Join(err, r.Close())
-}
-
-// meterWriter counts bytes for a meter and throws them away.
-type meterWriter struct {
-	meter       *meter
-	phase       string
-	done, total int64
-}
-
-func (w *meterWriter) Write(p []byte) (int, error) {
-	w.done += int64(len(p))
-	w.meter.update(w.phase, w.done, w.total)
-	return len(p), nil
 }
 
 // checkTimeline refuses to give a second history the cluster ID of one that
