@@ -236,16 +236,6 @@ func (c *Catalog) Newest(t repository.TimelineID) *Manifest {
 	return nil
 }
 
-// HighestRevision is the highest revision that any backup here reached,
-// damaged ones apart.
-func (c *Catalog) HighestRevision() int64 {
-	var highest int64
-	for _, m := range c.Manifests {
-		highest = max(highest, m.Facts.Revision)
-	}
-	return highest
-}
-
 // manifestReaders is how many manifests are fetched at once: enough to hide
 // the round trips to an object store, few enough not to be throttled.
 const manifestReaders = 16

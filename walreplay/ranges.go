@@ -321,10 +321,18 @@ func highestArchived(log *segment.Log) int64 {
 }
 
 // HighestRevision is the highest revision that anything in a repository can have
-// reached: its full snapshots, and the archived logs.
-func (a *Inventory) HighestRevision(ctx context.Context) (int64, error) {
-	highest := a.Catalog.HighestRevision()
+// reached: its full snapshots, and the archived logs. It is of all timelines, or of some.
+func (a *Inventory) HighestRevision(ctx context.Context, only ...repository.TimelineID) (highest int64, err error) {
+	isMeant := func(t repository.TimelineID) bool { return len(only) == 0 || slices.Contains(only, t) }
+	for _, m := range a.Manifests {
+		if isMeant(m.Timeline) {
+			highest = max(highest, m.Facts.Revision)
+		}
+	}
 	for _, t := range a.Timelines {
+		if !isMeant(t.ID) {
+			continue
+		}
 		log, err := a.open(ctx, t.ID)
 		if err != nil {
 			return 0, fmt.Errorf("find the highest revision of the archived log of timeline %s in %s: %w", t.ID, a.Repo, err)

@@ -66,7 +66,7 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 			a.archive.Lost = true
 			a.archive.find(KindStartedOver, "if it is the one to continue with, name it with --source, or accept it first: requorum accept "+t.ID.String(), "its cluster began again without writes that timeline %s holds, and nobody has answered that", over.From)
 		}
-		if err := a.fill(ctx, repo, inventory.Catalog, ranges, log); err != nil {
+		if err := a.fill(ctx, inventory, ranges, log); err != nil {
 			return nil, err
 		}
 		all = append(all, a)
@@ -74,9 +74,9 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 	return all, rolledBack
 }
 
-func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, ranges []walreplay.Range, log *segment.Log) error {
+func (a *archived) fill(ctx context.Context, inventory *walreplay.Inventory, ranges []walreplay.Range, log *segment.Log) error {
 	to := a.archive
-	ended, there, err := repo.Superseded(ctx, to.Timeline)
+	ended, there, err := inventory.Repo.Superseded(ctx, to.Timeline)
 	switch {
 	case err != nil && !errors.Is(err, repository.ErrAltered):
 		return err
@@ -85,7 +85,7 @@ func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalo
 	case there:
 		to.Superseded = &ended
 	}
-	a.addFulls(catalog)
+	a.addFulls(inventory.Catalog)
 	for _, r := range ranges {
 		if r.Timeline != to.Timeline {
 			continue
@@ -105,7 +105,9 @@ func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalo
 	for _, d := range log.Damaged() {
 		to.find(KindBrokenLog, "", "a segment of the archived log cannot be used: %v", d.Err)
 	}
-	return a.addHeld(ctx, repo, catalog, log)
+	a.addHeld(log)
+	to.Highest, err = inventory.HighestRevision(ctx, to.Timeline)
+	return err
 }
 
 func (a *archived) addFulls(catalog *snapshot.Catalog) {
@@ -137,9 +139,8 @@ func (a *archived) see(index uint64, o Observation) {
 	}
 }
 
-// addHeld says how far the log of each member was read, and the highest revision
-// that this timeline can have reached.
-func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, log *segment.Log) error {
+// addHeld says how far the log of each member was read.
+func (a *archived) addHeld(log *segment.Log) {
 	held := map[snapshot.ID]uint64{}
 	for _, h := range log.Headers() {
 		if h.Level == 0 && h.Member != 0 {
@@ -153,12 +154,6 @@ func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, cat
 	for _, member := range slices.Sorted(maps.Keys(held)) {
 		a.archive.Held = append(a.archive.Held, Held{member, held[member]})
 	}
-	own := *catalog
-	own.Timelines = slices.DeleteFunc(slices.Clone(catalog.Timelines), func(t repository.Timeline) bool { return t.ID != a.archive.Timeline })
-	own.Manifests = slices.DeleteFunc(slices.Clone(catalog.Manifests), func(m *snapshot.Manifest) bool { return m.Timeline != a.archive.Timeline })
-	var err error
-	a.archive.Highest, err = walreplay.NewInventory(repo, &own).HighestRevision(ctx)
-	return err
 }
 
 // entries yields the archived entries from first on, over all gaps.
