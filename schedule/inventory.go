@@ -199,5 +199,5 @@ func (s *inventory) since(m *snapshot.Manifest) (bytes int64, entries uint64) {
 	if m == nil {
 		return 0, 0
 	}
-	return s.Inventory.Since(m.Timeline, m.Facts.RaftIndex)
+	return s.Since(m.Timeline, m.Facts.RaftIndex)
 }
