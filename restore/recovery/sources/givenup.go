@@ -34,9 +34,10 @@ func (p *Plan) GivenUp(ctx context.Context, f *Findings, r RebuildRequest) (up *
 	}
 	ctx, cancel := context.WithTimeout(ctx, countLimit)
 	defer cancel()
+	r.Source = Source{Log: []Piece{furthest}}
 	pieces := newPieces(&r)
 	defer func() { err = errors.Join(err, pieces.close()) }()
-	history, err := pieces.log(ctx, furthest)
+	history, err := pieces.log(ctx, furthest.Owner)
 	if err != nil {
 		return nil, err
 	}
