@@ -75,13 +75,16 @@
 //
 // What is spooled:
 //
-//  13. An entry that the repository does not take within two intervals is on the disk, as
-//     the segment that will be stored, byte for byte, encrypted as the archive is: an agent
-//     needs no identity, and so it cannot cut a spooled segment again
-//     (TestPromise2RepositoryAway, TestHangingPutSpools, TestSpoolIsAsStored).
-//  14. At the archive's end a spooled segment gets the name of rule 1. If another archiver
-//     passed that point on another way, it is stored whole, at level 1, and overlaps its
-//     neighbors: what both hold is the proof that they are of one history
+//  13. An entry that the repository does not take within two intervals is on the disk, in a
+//     segment that is not encrypted, and that only its owner can read: the member's own WAL
+//     beside it holds the same. An agent needs no identity, and could not cut it again
+//     otherwise (TestPromise2RepositoryAway, TestHangingPutSpools,
+//     TestSpool_OfAnEncryptedArchive_IsPlainAndPrivate).
+//  14. What is stored of a spooled segment is encoded for each put, and encrypted then. An agent
+//     without recipients stores nothing in a timeline that is encrypted
+//     (TestSpool_WithoutRecipients_StaysOutOfAnEncryptedTimeline). At the archive's end it is cut to what the archive lacks, and gets the name of rule 1. If
+//     another archiver passed that point in another chain, it is stored whole, at level 1, and
+//     overlaps its neighbors: what both hold is the proof that they are of one history
 //     (TestOverlappingSpool, TestPromise2SpoolAfterAnothersChainStart,
 //     TestPromise2SpoolOfAnotherChain, TestPromise2SpoolWhereTheNameIsTaken).
 //  15. A spooled segment leaves the disk when it was stored, or when the archive holds its

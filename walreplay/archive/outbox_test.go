@@ -222,7 +222,7 @@ func TestPromise2SpoolBehindADamagedOne(t *testing.T) {
 				t.Fatalf("spooled: %+v", p.segments)
 			}
 			hit, behind := p.segments[0], p.segments[len(p.segments)-1].LastIndex
-			object, err := p.get(hit)
+			object, err := sinks.Get(t.Context(), p.repo.Sink(), hit.Name(), hit.Size())
 			require.NoError(t, err)
 			object[len(object)-20] ^= 1
 			require.NoError(t, p.remove(hit.Name()))
@@ -325,9 +325,9 @@ func TestSpoolAndFreedNames(t *testing.T) {
 			if h.FirstIndex <= 20 || h.FirstIndex > 110 {
 				continue
 			}
-			object, err := sinks.Get(ctx, r.memory, h.Name(), h.Size())
+			h, b, err := segment.Read(ctx, r.repo(), h.Name())
 			require.NoError(t, err)
-			higher, object, err := segment.Rename(h, object, 1, h.Previous)
+			higher, object, err := segment.Encode(ctx, h.Timeline, h.Before, h.ChainStart, b, segment.Meta{Member: h.Member, Cut: h.Cut}, segment.Options{Level: 1})
 			if err == nil {
 				err = segment.Put(ctx, r.repo(), higher, object)
 			}

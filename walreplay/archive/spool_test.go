@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -244,9 +246,9 @@ func TestSpool_KilledBeforeASegmentLeftIt_StoresNothingTwice(t *testing.T) {
 	})
 }
 
-// The spool is for its owner alone, and holds what will be stored: encrypted
-// where the archive is.
-func TestSpoolIsAsStored(t *testing.T) {
+// The spool is readable by its owner only, and not encrypted: what is stored of it is, so that
+// an agent without an identity can cut it again.
+func TestSpool_OfAnEncryptedArchive_IsPlainAndPrivate(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		identity, err := age.GenerateX25519Identity()
 		require.NoError(t, err)
@@ -275,8 +277,8 @@ func TestSpoolIsAsStored(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if strings.Contains(string(data), "load") || !strings.Contains(string(data), "age-encryption.org") {
-					t.Errorf("%s is not encrypted", path)
+				if strings.Contains(string(data), "age-encryption.org") {
+					t.Errorf("%s is encrypted", path)
 				}
 			}
 			return nil
@@ -288,6 +290,9 @@ func TestSpoolIsAsStored(t *testing.T) {
 		r.waitArchived(a, 100, 40*time.Second)
 		l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(1), nil, identity)
 		require.NoError(t, err)
+		for _, h := range l.Headers() {
+			require.True(t, h.Object.Encrypted(), h.Name())
+		}
 		n := 0
 		for e, err := range l.Entries(context.Background(), 1, 100) {
 			if err != nil || !e.Equal(r.cluster.members[0].entries[n]) {
@@ -296,6 +301,34 @@ func TestSpoolIsAsStored(t *testing.T) {
 			n++
 		}
 	})
+}
+
+// An agent that lost its recipients stores nothing of its spool in a timeline that is
+// encrypted, whether the repository is reachable at its start or comes back later.
+func TestSpool_WithoutRecipients_StaysOutOfAnEncryptedTimeline(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	for _, away := range []bool{false, true} {
+		inFakeTime(t, 1, func(t *testing.T, r *rig) {
+			a := r.archived(5, func(c *Config) { c.Codec.Recipients = []age.Recipient{identity.Recipient()} })
+			r.full(10, r.cluster.members[0].term, codec.Age)
+			r.gone.away.Store(true)
+			r.load(20)
+			a.stop()
+			spooled := a.spooled().segments
+			require.NotEmpty(t, spooled)
+			r.gone.away.Store(away)
+			b := r.startWith(a.config, func(c *Config) { c.Codec.Recipients = nil })
+			r.load(5)
+			r.gone.away.Store(false)
+			var must *snapshot.MustEncryptError
+			require.ErrorAs(t, b.ended(time.Minute), &must)
+			require.Subset(t, b.spooled().segments, spooled)
+			for _, h := range r.openLog(1).Headers() {
+				require.True(t, h.Object.Encrypted(), h.Name())
+			}
+		})
+	}
 }
 
 // Another archiver goes on while this one is cut off from the repository. What
@@ -328,8 +361,8 @@ func TestTakeoverWhileSpooling(t *testing.T) {
 	})
 }
 
-// Both the same, and the member has purged what would have to be cut anew: the
-// spooled segments overlap the archive, which is legal, and close the gap.
+// Both the same, and the member has purged the entries: the spooled segment that reaches over
+// the archive's end is cut there, and no two segments overlap.
 func TestOverlappingSpool(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		mine := &goneSink{Sink: r.memory}
@@ -353,6 +386,12 @@ func TestOverlappingSpool(t *testing.T) {
 		again := r.startWith(a.config, func(c *Config) { c.Sink = mine })
 		r.waitArchived(again, uint64(len(want)), time.Minute)
 		r.sameAs(1, want)
+		next := uint64(1)
+		for _, h := range r.openLog(1).Headers() {
+			require.Equal(t, next, h.FirstIndex, h.Name())
+			require.Zero(t, h.Level, h.Name())
+			next = h.LastIndex + 1
+		}
 	})
 }
 
