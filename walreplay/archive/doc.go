@@ -80,13 +80,15 @@
 //     beside it holds the same. An agent needs no identity, and could not cut it again
 //     otherwise (TestPromise2RepositoryAway, TestHangingPutSpools,
 //     TestSpool_OfAnEncryptedArchive_IsPlainAndPrivate).
-//  14. What is stored of a spooled segment is encoded for each put, and encrypted then. An agent
-//     without recipients stores nothing in a timeline that is encrypted
-//     (TestSpool_WithoutRecipients_StaysOutOfAnEncryptedTimeline). At the archive's end it is cut to what the archive lacks, and gets the name of rule 1. If
-//     another archiver passed that point in another chain, it is stored whole, at level 1, and
-//     overlaps its neighbors: what both hold is the proof that they are of one history
-//     (TestOverlappingSpool, TestPromise2SpoolAfterAnothersChainStart,
-//     TestPromise2SpoolOfAnotherChain, TestPromise2SpoolWhereTheNameIsTaken).
+//  14. What is stored of a spooled segment is encoded for each put, and encrypted then. An
+//     agent without recipients stores nothing in a timeline that is encrypted
+//     (TestSpool_WithoutRecipients_StaysOutOfAnEncryptedTimeline). At the archive's end the
+//     segment is cut to what the archive lacks, and gets the name of rule 1
+//     (TestSpool_OverTheEnd_IsCutThere, TestOverlappingSpool). If another archiver passed that
+//     point in another chain, it is stored whole, at level 1, and overlaps its neighbors: what
+//     both hold is the proof that they are of one history
+//     (TestPromise2SpoolAfterAnothersChainStart, TestPromise2SpoolOfAnotherChain,
+//     TestPromise2SpoolWhereTheNameIsTaken).
 //  15. A spooled segment leaves the disk when it was stored, or when the archive holds its
 //     entries and the member's log was compared with the archive
 //     (TestTakeoverWhileSpooling, TestPromise2ArchiveGoesOnWhileTheSpoolIsCompared).

@@ -374,6 +374,20 @@ func TestOwnLatePutStaysWriter(t *testing.T) {
 	})
 }
 
+// Another segment under the name is not taken for this one.
+func TestOutcome_OfAnotherSegment_IsNotStored(t *testing.T) {
+	h := segment.Header{FirstIndex: 6, LastIndex: 9, Before: raftlog.Sum{1}, After: raftlog.Sum{2}, Member: 1}
+	require.True(t, outcome{winner: &h}.is(h))
+	for _, change := range []func(*segment.Header){
+		func(h *segment.Header) { h.FirstIndex-- }, func(h *segment.Header) { h.LastIndex-- }, func(h *segment.Header) { h.Before[0]++ },
+		func(h *segment.Header) { h.After[0]++ }, func(h *segment.Header) { h.Member++ },
+	} {
+		other := h
+		change(&other)
+		require.False(t, outcome{winner: &other}.is(h), "%+v", other)
+	}
+}
+
 // What the archive contradicts is not stored in its timeline, and not thrown
 // away either.
 func TestSpoolOfAnotherWay(t *testing.T) {
