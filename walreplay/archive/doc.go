@@ -64,7 +64,9 @@
 //     (TestGap, TestGapIsLeftToTheOthers, TestGapWaitsForTheRepository,
 //     TestPromise6ContinuityUnproven).
 //  10. Archivers that begin a chain at different indexes have different names. Each lists
-//     once after such a put, and follows if it is not alone (TestDifferentBeginnings).
+//     once after such a put, and follows if it is not alone (TestDifferentBeginnings). So has
+//     one that continues the archive while another begins a chain: both may store the same
+//     entries, and what both hold joins them (TestPromise2ContinuedWhileAChainBegins).
 //  11. A missing range is written down as a gap behind the put that passed it, or when a
 //     look through the archive finds it. The record outlives a session, not a process; the
 //     next look finds the range again (TestGap, TestGapRecordOutlivesASession,
