@@ -14,7 +14,7 @@ override export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 # servers more than they compute: three packages with six tests each at once, on two cores.
 TEST    := $(GO) test -p 3 -parallel 6 -vet=off -ldflags='-s -w'
 
-.PHONY: help build demo test test-long servers lint fmt bench soak fuzz images clean
+.PHONY: help build demo test test-long servers lint fmt bench soak fuzz mutate images clean
 
 help:
 	@echo 'make build   the requorum binary, in $(BIN)'
@@ -27,6 +27,7 @@ help:
 	@echo 'make soak    the longest forms of the tests: more kills, bigger loads, all versions; keeps docs/soak.md'
 	@echo '             a part of them: make soak RUN=TestLog PKG=./cmd/requorum/e2e'
 	@echo 'make images  the pictures of the status page in docs/images, by a headless Chromium'
+	@echo 'make mutate  change rules one at a time, to see that a test fails: PKG=./walreplay/segment FILES=walreplay/segment/view.go'
 	@echo 'make fuzz    a minute for each parser of bytes that come from outside; keeps docs/soak.md'
 
 build:
@@ -76,6 +77,11 @@ images:
 
 fuzz: $(BIN)/soak
 	.tools/fuzz $(or $(FUZZTIME),60s) -json | $(BIN)/soak -out docs/soak.md
+
+# Changes rules one at a time; each change has to fail a test:
+# make mutate PKG=./walreplay/segment FILES=walreplay/segment/view.go COUNT=50
+mutate:
+	$(GO) run ./.tools/mutate -count $(or $(COUNT),20) -test '$(PKG)' $(FILES)
 
 $(BIN)/soak: $(wildcard .tools/soak/*)
 	cd .tools/soak && $(GO) test ./... && $(GO) build -o ../../$@ .

@@ -392,8 +392,8 @@ func (t *session) dial(ctx context.Context) error {
 	return nil
 }
 
-// openRepository waits until the repository is there, and makes it where there
-// is none yet.
+// openRepository waits until the repository exists. If there is none yet, an archiving
+// agent makes it.
 func (t *session) openRepository(ctx context.Context) error {
 	return t.until(ctx, "repository", func() error {
 		err := t.initRepository(ctx)
@@ -416,12 +416,9 @@ func (t *session) initRepository(ctx context.Context) error {
 		t.Logger.Warn(note, "repository", t.sink.String())
 	}
 	var repo *repository.Repository
-	switch {
-	case t.cfg.Archiving():
+	if t.cfg.Archiving() {
 		repo, err = archive.OpenRepository(ctx, t.sink, t.cfg.Archive.SpoolDir, time.Now())
-	case t.cfg.HasCluster():
-		repo, err = repository.Init(ctx, t.sink, time.Now())
-	default: // a verifier has nothing to store in a new one
+	} else { // it does not remember whether one was here: a new one would hide that it is gone
 		repo, err = repository.Open(ctx, t.sink)
 	}
 	if err != nil {

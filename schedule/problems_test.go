@@ -211,6 +211,9 @@ func TestNoProblems(t *testing.T) {
 				{ID: "b1", Time: now.Add(-47 * time.Hour)}, {ID: "b2", Proved: report.Structure, Time: now.Add(-46 * time.Hour)}, {ID: "b3", Time: now.Add(-23 * time.Hour)},
 			}
 		},
+		"another retention of an agent that stopped": func(_ *session, s *web.Status, _ *observations) {
+			s.Agents = []web.Agent{{Name: "m1", Self: true, Keeps: "last 3"}, {Name: "m1-old", Role: "follower", Keeps: "last 1", Seen: now.Add(-time.Hour)}}
+		},
 		"an election": func(_ *session, _ *web.Status, seen *observations) { seen.leaderless = now.Add(-10 * time.Second) },
 		"a fresh agent": func(t *session, s *web.Status, seen *observations) {
 			t.started = now.Add(-20 * time.Second)

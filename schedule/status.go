@@ -176,19 +176,8 @@ func isDamaged(s *web.Status, r walreplay.Range) bool {
 	})
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
+func earlier(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
+func later(times ...time.Time) time.Time   { return slices.MaxFunc(times, time.Time.Compare) }
 
 // inWords is a length of time for people: no more exact than they need it, and seconds are
 // rounded up, as the page does.
@@ -757,7 +746,8 @@ func (f *finder) verifiers() {
 	}
 }
 
-// retention compares what the agents keep: the one with the lease prunes by its own rules.
+// retention compares what the agents keep: the one with the lease prunes by its own rules. One
+// that stopped, or has another name now, prunes no more.
 func (f *finder) retention() {
 	var own string
 	for _, a := range f.status.Agents {
@@ -766,7 +756,7 @@ func (f *finder) retention() {
 		}
 	}
 	for _, a := range f.status.Agents {
-		if own != "" && a.Keeps != "" && a.Keeps != own {
+		if own != "" && a.Keeps != "" && a.Keeps != own && !a.Silent(f.now) {
 			f.add(web.KindRetention, web.Warning, a.Name, fmt.Sprintf("agent %s has another retention (%s) than this one (%s), and the agent with the lease prunes by its own", a.Name, a.Keeps, own), "configure retention alike on all agents, or set jobs.prune.run to off on all but one")
 		}
 	}

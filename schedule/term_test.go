@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -140,6 +142,15 @@ func TestVerifier_NoRepository_MakesNone(t *testing.T) {
 			}
 		})
 	})
+}
+
+// An agent that only reaches the cluster does not remember whether there was a repository: it
+// makes none in place of a deleted one.
+func TestAgent_NotArchiving_MakesNoRepository(t *testing.T) {
+	sink := memory()
+	session := termOn(t, strings.NewReplacer("member: {data-dir: /nowhere}\n", "", "archive: {spool-dir: /nowhere/spool}\n", "").Replace(beside), sink)
+	require.ErrorIs(t, session.initRepository(t.Context()), repository.ErrNoRepository)
+	require.Zero(t, count(t, sink, ""))
 }
 
 // What the agent costs while nothing happens.

@@ -86,37 +86,23 @@ func TestRemember(t *testing.T) {
 		return counted.Calls(sinktest.Open) - before
 	}
 	a, other := put("a.json", 60), put("other", 10)
-	if n := get("a.json", a); n != 1 {
-		t.Errorf("the first time: %d requests", n)
-	}
-	if n := get("a.json", a); n != 0 {
-		t.Errorf("the second time: %d requests", n)
-	}
+	require.Equal(t, 1, get("a.json", a), "the first time")
+	require.Equal(t, 0, get("a.json", a), "the second time")
 	get("other", other)
-	if n := get("other", other); n != 1 {
-		t.Errorf("one that is not to be remembered: %d requests", n)
-	}
+	require.Equal(t, 1, get("other", other), "one that is not to be remembered")
 	part, err := s.Open(t.Context(), "a.json", 10, 5)
 	require.NoError(t, err)
 	part.Close()
-	if n := get("a.json", a); n != 0 {
-		t.Errorf("after a part was read: %d requests", n)
-	}
+	require.Equal(t, 0, get("a.json", a), "after a part was read")
 
 	// The memory is bounded, and the oldest goes.
 	b := put("b.json", 60)
 	get("b.json", b)
-	if n := get("b.json", b); n != 0 {
-		t.Errorf("the newer one: %d requests", n)
-	}
-	if n := get("a.json", a); n != 1 {
-		t.Errorf("the older one: %d requests", n)
-	}
+	require.Equal(t, 0, get("b.json", b), "the newer one")
+	require.Equal(t, 1, get("a.json", a), "the older one")
 	huge := put("huge.json", 200)
 	get("huge.json", huge)
-	if n := get("huge.json", huge); n != 1 {
-		t.Errorf("one beyond the bound: %d requests", n)
-	}
+	require.Equal(t, 1, get("huge.json", huge), "one beyond the bound")
 
 	// What is deleted through here is gone here.
 	require.NoError(t, s.Delete(t.Context(), "a.json"))

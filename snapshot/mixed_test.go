@@ -33,11 +33,7 @@ func TestPromise6TimelineOfAnotherCluster(t *testing.T) {
 // Promise 6: a backup whose snapshot is of another cluster than its timeline is
 // damaged to whoever looks for one. Manifests of older versions name no cluster.
 func TestPromise6BackupOfAnotherCluster(t *testing.T) {
-	s := newSource(t, 1)
-	d := newDisk(t)
-	r, err := s.take(t, snapshot.Request{Sink: d})
-	require.NoError(t, err)
-	m := *r.Manifest
+	s, d, m := newTaken(t)
 	if got := uint64(m.Source.ClusterID); got == 0 || got != m.Timeline.ClusterID || got != s.cluster.Members()[0].ClusterID() {
 		t.Fatalf("the manifest says cluster %s, in timeline %s", m.Source.ClusterID, m.Timeline)
 	}

@@ -65,6 +65,15 @@ func (s *source) take(t *testing.T, req snapshot.Request) (*snapshot.Result, err
 	return snapshot.Take(t.Context(), req)
 }
 
+// newTaken is a source of one member, and a repository with a full snapshot of it.
+func newTaken(t *testing.T) (*source, sinks.Sink, snapshot.Manifest) {
+	t.Helper()
+	s, d := newSource(t, 1), newDisk(t)
+	r, err := s.take(t, snapshot.Request{Sink: d})
+	require.NoError(t, err)
+	return s, d, *r.Manifest
+}
+
 func newDisk(t *testing.T) sinks.Sink {
 	t.Helper()
 	d, err := disk.New(filepath.Join(t.TempDir(), "repo"))

@@ -42,10 +42,15 @@ func wantDrill(t *testing.T, c report.Check, phases string, compared ...string) 
 // Older backups are drilled as they are.
 func TestDrillOfTheNewest(t *testing.T) {
 	const restored = "which is what 'requorum restore --latest' gives"
-	t.Run("with the log", func(t *testing.T) {
-		t.Parallel()
-		l := newLogged(t)
-		l.puts(10)
+	run := func(name string, drill func(*testing.T, *logged)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLogged(t)
+			l.puts(10)
+			drill(t, l)
+		})
+	}
+	run("with the log", func(t *testing.T, l *logged) {
 		old := l.backup()
 		l.puts(15)
 		newest := l.backup()
@@ -66,30 +71,21 @@ func TestDrillOfTheNewest(t *testing.T) {
 			}
 		}
 	})
-	t.Run("latest", func(t *testing.T) {
-		t.Parallel()
-		l := newLogged(t)
-		l.puts(10)
+	run("latest", func(t *testing.T, l *logged) {
 		id := l.backup()
 		l.puts(12)
 		l.archive()
 		_, drills := l.drills(verify.Latest)
 		wantDrill(t, drills[id], "fetch,base,replay,prove", restored, fmt.Sprintf("at revision %d", 1+10+12))
 	})
-	t.Run("by its ID", func(t *testing.T) {
-		t.Parallel()
-		l := newLogged(t)
-		l.puts(10)
+	run("by its ID", func(t *testing.T, l *logged) {
 		id := l.backup()
 		l.puts(12)
 		l.archive()
 		_, drills := l.drills(id)
 		wantDrill(t, drills[id], "fetch", "'requorum restore "+id+"' gives", fmt.Sprintf("at revision %d", 1+10))
 	})
-	t.Run("no log after", func(t *testing.T) {
-		t.Parallel()
-		l := newLogged(t)
-		l.puts(10)
+	run("no log after", func(t *testing.T, l *logged) {
 		l.archive()
 		id := l.backup()
 		r, drills := l.drills(verify.Latest)
@@ -98,10 +94,7 @@ func TestDrillOfTheNewest(t *testing.T) {
 			t.Errorf("%+v", r.Checks)
 		}
 	})
-	t.Run("the log damaged", func(t *testing.T) {
-		t.Parallel()
-		l := newLogged(t)
-		l.puts(10)
+	run("the log damaged", func(t *testing.T, l *logged) {
 		id := l.backup()
 		l.puts(12)
 		l.archive()
@@ -112,10 +105,7 @@ func TestDrillOfTheNewest(t *testing.T) {
 			t.Errorf("%+v", r.Checks)
 		}
 	})
-	t.Run("the log makes no sense", func(t *testing.T) {
-		t.Parallel()
-		l := newLogged(t)
-		l.puts(10)
+	run("the log makes no sense", func(t *testing.T, l *logged) {
 		id := l.backup()
 		l.entries = append(l.entries, raftlog.Entry{Index: uint64(len(l.entries) + 1), Term: 2, Type: raftpb.EntryNormal, Data: []byte("no request")})
 		l.archive()

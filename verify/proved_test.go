@@ -145,15 +145,7 @@ func TestNothingLeft(t *testing.T) {
 
 func (w *world) removeAll(prefix string) {
 	w.Helper()
-	var names []string
-	for o, err := range w.sink.List(w.Context(), prefix, "") {
-		w.must(err)
-		names = append(names, o.Name)
-	}
-	if len(names) == 0 {
-		w.Fatalf("nothing begins with %s", prefix)
-	}
-	for _, name := range names {
+	for _, name := range w.names(prefix) {
 		w.remove(name)
 	}
 }

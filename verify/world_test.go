@@ -213,10 +213,15 @@ func reseal[T any](w *world, name string, alter func(*T)) {
 	w.put(name, data)
 }
 
-// one is the only object whose name begins so.
+// one is the first object whose name begins so.
 func (w *world) one(prefix string) string {
 	w.Helper()
-	var names []string
+	return w.names(prefix)[0]
+}
+
+// names are those of all objects whose names begin so: one at least.
+func (w *world) names(prefix string) (names []string) {
+	w.Helper()
 	for o, err := range w.sink.List(w.Context(), prefix, "") {
 		w.must(err)
 		names = append(names, o.Name)
@@ -224,7 +229,7 @@ func (w *world) one(prefix string) string {
 	if len(names) == 0 {
 		w.Fatalf("nothing begins with %s", prefix)
 	}
-	return names[0]
+	return names
 }
 
 // verify runs the request, for all at the checksum level where it does not say.

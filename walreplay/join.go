@@ -15,17 +15,9 @@ import (
 
 // Part is a part of a history's log: the entries from First to Last.
 type Part struct {
-	// Owner is how a Recipe calls it; the history's name where it is empty.
-	Owner       string
+	Owner       string // how messages call it
 	History     *History
 	First, Last uint64
-}
-
-func (p Part) owner() string {
-	if p.Owner != "" {
-		return p.Owner
-	}
-	return p.History.Name
 }
 
 // JoinError says that an image and logs are not of one history, or that nothing
@@ -50,10 +42,10 @@ func (e *JoinError) Error() string {
 // there it may begin right behind it. What does not join is a *JoinError, and
 // damage that hides entries of a part a *snapshot.DamagedError.
 //
-// What archives among the parts say of times and chains counts up
-// to the end of their last part: nothing behind that is known to be the same
-// history. Closing the result closes nothing; the caller keeps the parts'
-// histories open for as long as it uses it, and closes them.
+// What an archive among the parts shows of times and chains counts up to the end of its
+// part: nothing behind that is known to be of the same history. Closing the result closes
+// nothing; the caller keeps the parts' histories open for as long as it uses it, and closes
+// them.
 func Join(ctx context.Context, name string, base *Base, parts []Part) (*History, error) {
 	if base == nil {
 		return nil, fmt.Errorf("%s: there is no image to begin from", name)
@@ -66,8 +58,10 @@ func Join(ctx context.Context, name string, base *Base, parts []Part) (*History,
 	if base.Manifest != nil {
 		h.Timeline = base.Manifest.Timeline
 	}
-	if c := j.clock(); c != nil {
-		h.clock = c
+	for _, p := range parts {
+		if p.History.clock != nil {
+			h.clock = partClock{p.History.clock, p.Last}
+		}
 	}
 	return h, nil
 }
@@ -97,7 +91,7 @@ func (j *joined) check(ctx context.Context) error {
 		case p.History == nil:
 			return fmt.Errorf("%s: part %d has no history", j.name, i+1)
 		case p.First > p.Last:
-			return j.refuse(p.First, "the part of %s ends before it begins, with raft index %d", p.owner(), p.Last)
+			return j.refuse(p.First, "the part of %s ends before it begins, with raft index %d", p.Owner, p.Last)
 		case !p.History.Holds(p.First, p.Last):
 			return j.lacks(p)
 		}
@@ -109,7 +103,7 @@ func (j *joined) check(ctx context.Context) error {
 		}
 		var refused *JoinError
 		if err != nil && !errors.As(err, &refused) {
-			err = fmt.Errorf("compare the log of %s with what comes before it: %w", p.owner(), err)
+			err = fmt.Errorf("compare the log of %s with what comes before it: %w", p.Owner, err)
 		}
 		if err != nil {
 			return err
@@ -121,9 +115,9 @@ func (j *joined) check(ctx context.Context) error {
 // lacks says why a log does not hold its part.
 func (j *joined) lacks(p Part) error {
 	if err := p.History.log.damageAt(p.First, p.Last); err != nil {
-		return fmt.Errorf("the log of %s, of which %s needs the entries %d to %d: %w", p.owner(), j.name, p.First, p.Last, err)
+		return fmt.Errorf("the log of %s, of which %s needs the entries %d to %d: %w", p.Owner, j.name, p.First, p.Last, err)
 	}
-	return j.refuse(p.First, "the log of %s does not hold all of the entries %d to %d", p.owner(), p.First, p.Last)
+	return j.refuse(p.First, "the log of %s does not hold all of the entries %d to %d", p.Owner, p.First, p.Last)
 }
 
 // checkBase holds the image against the first part.
@@ -132,17 +126,17 @@ func (j *joined) checkBase(ctx context.Context, p Part) error {
 	own := slices.Contains(p.History.bases, j.base)
 	switch {
 	case p.First > index+1 || p.Last < index:
-		return j.refuse(index, "%s ends there, and the part of %s has the entries %d to %d", j.base.Name, p.owner(), p.First, p.Last)
+		return j.refuse(index, "%s ends there, and the part of %s has the entries %d to %d", j.base.Name, p.Owner, p.First, p.Last)
 	case index == 0:
 		return nil
 	case own && !p.History.Holds(index, index):
 		return nil
 	case !p.History.Holds(index, index):
-		return j.refuse(index, "%s ends there, and the log of %s begins after that: nothing shows that it goes on from it", j.base.Name, p.owner())
+		return j.refuse(index, "%s ends there, and the log of %s begins after that: nothing shows that it goes on from it", j.base.Name, p.Owner)
 	}
 	e, err := p.History.entry(ctx, index)
 	if err == nil && e.Term != term {
-		err = j.refuse(index, "%s ends with an entry of term %d, and the log of %s has %s: they are of two histories", j.base.Name, term, p.owner(), e)
+		err = j.refuse(index, "%s ends with an entry of term %d, and the log of %s has %s: they are of two histories", j.base.Name, term, p.Owner, e)
 	}
 	return err
 }
@@ -151,11 +145,11 @@ func (j *joined) checkBase(ctx context.Context, p Part) error {
 func (j *joined) checkNext(ctx context.Context, before, p Part) error {
 	switch {
 	case p.First != before.Last+1:
-		return j.refuse(before.Last, "the part of %s ends there, and that of %s begins with raft index %d", before.owner(), p.owner(), p.First)
+		return j.refuse(before.Last, "the part of %s ends there, and that of %s begins with raft index %d", before.Owner, p.Owner, p.First)
 	case p.History == before.History:
 		return nil
 	case !p.History.Holds(before.Last, before.Last):
-		return j.refuse(before.Last, "the log of %s begins after the entry that the part of %s ends with: nothing shows that it goes on from it", p.owner(), before.owner())
+		return j.refuse(before.Last, "the log of %s begins after the entry that the part of %s ends with: nothing shows that it goes on from it", p.Owner, before.Owner)
 	}
 	one, err := before.History.entry(ctx, before.Last)
 	if err != nil {
@@ -163,7 +157,7 @@ func (j *joined) checkNext(ctx context.Context, before, p Part) error {
 	}
 	other, err := p.History.entry(ctx, before.Last)
 	if err == nil && !one.Equal(other) {
-		err = j.refuse(before.Last, "%s has %s, and %s has %s, or they differ in what they hold: they are of two histories", before.owner(), one, p.owner(), other)
+		err = j.refuse(before.Last, "%s has %s, and %s has %s, or they differ in what they hold: they are of two histories", before.Owner, one, p.Owner, other)
 	}
 	return err
 }
@@ -180,19 +174,7 @@ func (j *joined) Coverage() []segment.Coverage {
 	if len(j.parts) == 0 {
 		return nil
 	}
-	all := segment.Coverage{FirstIndex: j.parts[0].First, LastIndex: j.parts[len(j.parts)-1].Last}
-	for _, p := range j.parts {
-		for _, s := range p.History.log.Coverage() {
-			if s.LastIndex > p.Last {
-				continue // what it knows may be of behind the part
-			}
-			all.LastRevision = max(all.LastRevision, s.LastRevision)
-			if s.LastIndex == all.LastIndex {
-				all.LastMark = s.LastMark
-			}
-		}
-	}
-	return []segment.Coverage{all}
+	return []segment.Coverage{{FirstIndex: j.parts[0].First, LastIndex: j.parts[len(j.parts)-1].Last}}
 }
 
 // Entries are those of the parts, one after the other.
@@ -211,7 +193,7 @@ func (j *joined) Entries(ctx context.Context, first, last uint64) iter.Seq2[raft
 				next = e.Index + 1
 			}
 			if next != end+1 {
-				yield(raftlog.Entry{}, fmt.Errorf("the log of %s ended before raft index %d, and it had held the entries up to %d: it was changed meanwhile", p.owner(), next, end))
+				yield(raftlog.Entry{}, fmt.Errorf("the log of %s ended before raft index %d, and it had held the entries up to %d: it was changed meanwhile", p.Owner, next, end))
 				return
 			}
 		}
@@ -239,37 +221,6 @@ func (j *joined) chain(ctx context.Context, index uint64) (raftlog.Sum, error) {
 		}
 	}
 	return raftlog.Sum{}, errNoChain
-}
-
-// complete adds to a recipe what it was put together from.
-func (j *joined) complete(c *Recipe) {
-	c.Parts = j.recipe(c.Index)
-	if j.base.Manifest == nil {
-		c.Image, c.Base = j.base.ID, ""
-	}
-}
-
-// recipe are the parts as far as they lead to an index.
-func (j *joined) recipe(index uint64) []RecipePart {
-	var all []RecipePart
-	for _, p := range j.parts {
-		if p.First <= index {
-			all = append(all, RecipePart{Owner: p.owner(), First: p.First, Last: min(p.Last, index)})
-		}
-	}
-	return all
-}
-
-// repeats reports whether a recipe is one of this history.
-func (h *History) repeats(recipe *Recipe) error {
-	j, ok := h.log.(*joined)
-	switch {
-	case !ok && len(recipe.Parts) > 0:
-		return fmt.Errorf("what the plan has was put together from %d logs, and %s is one: put the same ones together again", len(recipe.Parts), h.Name)
-	case ok && !slices.Equal(j.recipe(recipe.Index), recipe.Parts):
-		return fmt.Errorf("what the plan has was put together from other parts than %s: %v and not %v", h.Name, recipe.Parts, j.recipe(recipe.Index))
-	}
-	return nil
 }
 
 // following yields the entries after an image, up to last. Where the log holds
@@ -309,86 +260,10 @@ func (h *History) Entries(ctx context.Context, first uint64) iter.Seq2[raftlog.E
 	return func(func(raftlog.Entry, error) bool) {}
 }
 
-// joinedClock is what the archives among the parts of a joined history observed,
-// each up to the end of its last part, and when the image was taken.
-type joinedClock struct {
-	base   *Base // a stored backup, or nil
-	clocks []partClock
-}
-
+// partClock is what an archive shows up to the end of its part.
 type partClock struct {
 	clock
 	until uint64
-}
-
-// clock is nil where nothing shows the time.
-func (j *joined) clock() *joinedClock {
-	c := &joinedClock{}
-	if j.base.Manifest != nil {
-		c.base = j.base
-	}
-	for _, p := range j.logs() {
-		if p.History.clock != nil {
-			c.clocks = append(c.clocks, partClock{p.History.clock, p.Last})
-		}
-	}
-	if c.base == nil && len(c.clocks) == 0 {
-		return nil
-	}
-	return c
-}
-
-// logs are the parts with each history once, up to the end of its last part.
-func (j *joined) logs() []Part {
-	var all []Part
-	for _, p := range j.parts {
-		if i := slices.IndexFunc(all, func(o Part) bool { return o.History == p.History }); i >= 0 {
-			all[i].Last = p.Last
-		} else {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-func (c *joinedClock) marksAt(ctx context.Context, t time.Time) (before, after *raftlog.Mark, err error) {
-	if c.base != nil {
-		before, after = c.base.marksAt(t)
-	}
-	for _, o := range c.clocks {
-		low, high, err := o.marksAt(ctx, t)
-		if err != nil {
-			return nil, nil, err
-		}
-		before, after = further(before, low), nearer(after, high)
-	}
-	return before, after, nil
-}
-
-func (c *joinedClock) marksOf(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
-	for _, o := range c.clocks {
-		low, high, err := o.marksOf(ctx, index)
-		if err != nil {
-			return nil, nil, err
-		}
-		before, after = further(before, low), nearer(after, high)
-	}
-	if before != nil && after != nil && after.Time.Before(before.Time) {
-		before = nil // clocks that disagree
-	}
-	return before, after, nil
-}
-
-// duration counts each archive by its own clock, up to the end of its part.
-func (c *joinedClock) duration(ctx context.Context, first, last uint64) (longest time.Duration, err error) {
-	for _, o := range c.clocks {
-		one, err := o.duration(ctx, first, min(last, o.until))
-		if err != nil {
-			return 0, err
-		}
-		longest = max(longest, one)
-	}
-	return longest, nil
 }
 
 // marksAt leaves out what was seen behind the part. At a time when the cluster was
@@ -413,6 +288,10 @@ func (p partClock) marksAt(ctx context.Context, t time.Time) (before, after *raf
 func (p partClock) marksOf(ctx context.Context, index uint64) (before, after *raftlog.Mark, err error) {
 	before, after, err = p.clock.marksOf(ctx, min(index, p.until+1))
 	return before, p.within(after), err
+}
+
+func (p partClock) duration(ctx context.Context, first, last uint64) (time.Duration, error) {
+	return p.clock.duration(ctx, first, min(last, p.until))
 }
 
 func (p partClock) within(s *raftlog.Mark) *raftlog.Mark {

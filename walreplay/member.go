@@ -236,8 +236,8 @@ func OpenBase(ctx context.Context, path string) (*Base, error) {
 }
 
 // complete adds to a recipe what is a data directory's own.
-func (m *member) complete(c *Recipe, b *Base, f snapshot.Facts) {
-	c.DataDir, c.WALDir, c.Image, c.Base = m.dir, m.walDir, b.ID, ""
+func (m *member) complete(c *Recipe, f snapshot.Facts) {
+	c.DataDir, c.WALDir = m.dir, m.walDir
 	voters := 0
 	for _, v := range f.Members {
 		if !v.IsLearner {

@@ -50,13 +50,13 @@ func TestUnprovenWithoutUncommitted(t *testing.T) {
 	facts.Members = append(facts.Members, facts.Members...) // two voters
 	for _, commit := range []uint64{b.Index() - 1, b.Index()} {
 		c := &Recipe{Index: b.Index(), BaseIndex: b.Index()}
-		(&member{summary: walfile.Summary{Commit: commit}}).complete(c, b, facts)
+		(&member{summary: walfile.Summary{Commit: commit}}).complete(c, facts)
 		if said := strings.Contains(c.Unproven, "the last"); said || c.Unproven == "" {
 			t.Errorf("commit %d: %q", commit, c.Unproven)
 		}
 	}
 	c := &Recipe{Index: b.Index() + 2, BaseIndex: b.Index()}
-	(&member{summary: walfile.Summary{Commit: b.Index() + 1}}).complete(c, b, facts)
+	(&member{summary: walfile.Summary{Commit: b.Index() + 1}}).complete(c, facts)
 	if !strings.Contains(c.Unproven, "the last 1 entries") {
 		t.Errorf("one that is not known to be committed: %q", c.Unproven)
 	}

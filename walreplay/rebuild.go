@@ -82,11 +82,11 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	if c.Time, err = h.about(ctx, c.Index); err != nil {
 		return fmt.Errorf("find out when entry %d was written: %w", c.Index, err)
 	}
-	switch l := h.log.(type) {
-	case *member:
-		l.complete(c, p.Base, out.facts)
-	case *joined:
-		l.complete(c)
+	if p.Base.Manifest == nil {
+		c.Image, c.Base = p.Base.ID, ""
+	}
+	if m, ok := h.log.(*member); ok {
+		m.complete(c, out.facts)
 	}
 	switch sum, err := h.log.chain(ctx, c.Index); {
 	case err == nil:
@@ -99,12 +99,8 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 }
 
 // Repeat does what a recipe says, and checks that the same came out. For a
-// recipe of a data directory h is that directory's history, wherever it is now,
-// and for one of a joined history h is the same parts, joined again.
+// recipe of a data directory h is that directory's history, wherever it is now.
 func (h *History) Repeat(ctx context.Context, recipe *Recipe, o Options) (*Rebuilt, error) {
-	if err := h.repeats(recipe); err != nil {
-		return nil, err
-	}
 	id := recipe.Base
 	if id == "" {
 		id = recipe.Image
@@ -235,9 +231,6 @@ type Recipe struct {
 	WALDir  string `json:"wal_dir,omitempty"`
 	Image   string `json:"image,omitempty"`
 
-	// Parts are what a joined history replayed, up to Index.
-	Parts []RecipePart `json:"parts,omitempty"`
-
 	BaseIndex uint64 `json:"base_index"`
 	Index     uint64 `json:"index"` // of the last entry that was replayed
 	Term      uint64 `json:"term"`  // and its term
@@ -255,17 +248,6 @@ type Recipe struct {
 	// Unproven says in words what may be missing or too much; empty where
 	// nothing is, and for a joined history: who put it together knows.
 	Unproven string `json:"unproven,omitempty"`
-}
-
-// RecipePart is a part of somebody's log.
-type RecipePart struct {
-	Owner string `json:"owner"`
-	First uint64 `json:"first_index"`
-	Last  uint64 `json:"last_index"`
-}
-
-func (p RecipePart) String() string {
-	return fmt.Sprintf("entries %d to %d of %s", p.First, p.Last, p.Owner)
 }
 
 // Check holds what this recipe gave against what it gave before. File sizes and

@@ -71,9 +71,9 @@ func (g *globals) mayStart(ctx context.Context, setup *supervisor.Setup, reposit
 	if err != nil {
 		return err
 	}
-	cfg := &host.Config{Member: setup.MemberConfig, StateDir: setup.StateDir, Repositories: repositories, Trust: keys.Trust.Files()}
+	cfg := &host.Config{Member: setup.MemberConfig, StateDir: setup.StateDir}
 	cfg.Member.Kind = supervisor.Command // of which nothing is asked
-	warnings, err := host.MayStart(ctx, cfg)
+	warnings, err := host.MayStart(ctx, cfg, repositories, keys)
 	for _, w := range warnings {
 		g.note("%s", w)
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/host"
@@ -38,9 +39,9 @@ type coordinator struct {
 	continued bool
 	takesBack bool // it is an undo
 
-	image    *os.File  // that was built here, while hosts copy it
-	elected  time.Time // until when members that answer may elect a leader
-	starting *starts   // of the new members, by this command; nil where it starts none
+	image    atomic.Pointer[os.File] // that was built here, while hosts copy it
+	elected  time.Time               // until when members that answer may elect a leader
+	starting *starts                 // of the new members, by this command; nil where it starts none
 
 	mu        sync.Mutex
 	phases    []PhaseTime
@@ -75,7 +76,7 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	if _, err := d.identities(); err != nil { // before anything is stopped
 		return nil, err
 	}
-	lines := Lines(d.cfg, d.req.Version, func() *os.File { return d.image }) // no command is started yet
+	lines := Lines(d.cfg, d.req.Version, d.image.Load) // no command is started yet
 	for i, h := range d.cfg.Hosts {
 		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As("")})
 	}
@@ -134,7 +135,7 @@ func Lines(cfg *Config, version string, image func() *os.File) []*host.Remote {
 	}
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
-		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Trust: cfg.Keys().Trust.Files(), Environment: host.Credentials()}
+		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir}
 		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: cfgOfHost, Version: version, Fetch: fetch})
 		lines[h.Member], all = line, append(all, line)
 	}

@@ -188,7 +188,9 @@ func (d *coordinator) declined(ctx context.Context, why error) error {
 // endUnchanged starts what the run stopped, and ends it. It has set nothing aside.
 func (d *coordinator) endUnchanged(ctx context.Context) error {
 	ran := slices.DeleteFunc(d.present(), func(h *participant) bool { return !slices.Contains(d.decision.Ran, h.Member) })
-	if err := d.each(ctx, PhaseUndoStart, ran, d.startAgain); err != nil {
+	ended := d.ended(ctx)
+	err := d.each(ctx, PhaseUndoStart, ran, func(ctx context.Context, h *participant) (string, error) { return d.startAgain(ctx, h, ended) })
+	if err != nil {
 		return err
 	}
 	if err := d.each(ctx, PhaseUndoResume, d.present(), d.resumeHost(false)); err != nil {
@@ -198,13 +200,18 @@ func (d *coordinator) endUnchanged(ctx context.Context) error {
 	return d.store(ctx)
 }
 
-func (d *coordinator) startAgain(ctx context.Context, h *participant) (string, error) {
-	done, err := act(ctx, d, PhaseUndoStart, h, h.client.Start)
-	if err != nil {
-		return "", err
+func (d *coordinator) startAgain(ctx context.Context, h *participant, ended []host.Ended) (string, error) {
+	_, err := act(ctx, d, PhaseUndoStart, h, func(ctx context.Context) (*host.Done, error) { return h.client.Start(ctx, ended) })
+	return "started", err
+}
+
+// ended are the clusters that have ended by the marks in the repositories: hosts start no member of them.
+func (d *coordinator) ended(ctx context.Context) []host.Ended {
+	ended, warnings := host.ReadEnded(ctx, d.cfg.Repositories, d.cfg.Keys())
+	for _, w := range warnings {
+		d.reporter.warn(w)
 	}
-	d.warnAll(h, done.Warnings)
-	return "started", nil
+	return ended
 }
 
 // resumeHost starts a host's clients: all, or those that ran before the run.

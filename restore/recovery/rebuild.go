@@ -197,7 +197,7 @@ func (d *coordinator) buildHere(ctx context.Context, plan *host.RebuildPlan) (_ 
 	}
 	var closers []func() error
 	done = func() error {
-		d.image = nil
+		d.image.Store(nil)
 		var errs []error
 		for _, c := range slices.Backward(closers) {
 			errs = append(errs, c())
@@ -238,15 +238,17 @@ func (d *coordinator) buildHere(ctx context.Context, plan *host.RebuildPlan) (_ 
 	for _, n := range state.Notes {
 		d.reporter.note(n)
 	}
-	if d.image, err = fileOf(ctx, state, filepath.Join(scratch.Path(), "image")); err != nil {
+	file, err := fileOf(ctx, state, filepath.Join(scratch.Path(), "image"))
+	if err != nil {
 		return nil, done, err
 	}
-	closers = append(closers, d.image.Close)
-	info, err := d.image.Stat()
+	closers = append(closers, file.Close)
+	info, err := file.Stat()
 	if err != nil {
 		return nil, done, err
 	}
 	image.Size = info.Size()
+	d.image.Store(file)
 	return image, done, nil
 }
 

@@ -166,7 +166,7 @@ func TestRecoverTrusted(t *testing.T) {
 	mayStart := func(dataDir string) error {
 		setup := *s.hosts[0].cfg
 		setup.DataDir = dataDir
-		_, err := host.MayStart(t.Context(), &host.Config{Member: setup.MemberConfig, StateDir: t.TempDir(), Repositories: []string{url}, Trust: keys.Trust.Files()})
+		_, err := host.MayStart(t.Context(), &host.Config{Member: setup.MemberConfig, StateDir: t.TempDir()}, []string{url}, keys)
 		return err
 	}
 	require.NoError(t, mayStart(s.hosts[0].dataDir()), "a member of the new cluster")

@@ -151,13 +151,13 @@ func (s *starts) wait() error {
 func (d *coordinator) start(ctx context.Context, hosts []*participant) error {
 	learners := d.decision.learners()
 	quorum := sources.Majority(len(d.decision.Members) - len(learners))
-	started, enough := 0, make(chan struct{})
+	started, enough, ended := 0, make(chan struct{}), d.ended(ctx)
 	s := &starts{ended: make(chan struct{})}
 	d.starting = s
 	go func() {
 		defer close(s.ended)
 		s.err = d.each(ctx, PhaseStart, hosts, func(ctx context.Context, h *participant) (string, error) {
-			done, err := act(ctx, d, PhaseStart, h, h.client.Start)
+			_, err := act(ctx, d, PhaseStart, h, func(ctx context.Context) (*host.Done, error) { return h.client.Start(ctx, ended) })
 			if err != nil && h.state.Dead && ctx.Err() == nil { // the proof reports whether the others do
 				d.reporter.warn(fmt.Sprintf("%s is declared dead, and its new member is not started: %v", h.Member, err))
 				return "declared dead, and not started", nil
@@ -165,7 +165,6 @@ func (d *coordinator) start(ctx context.Context, hosts []*participant) error {
 			if err != nil {
 				return "", err
 			}
-			d.warnAll(h, done.Warnings)
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			if !slices.Contains(learners, h.Member) {

@@ -185,7 +185,8 @@ func (d *coordinator) takeBack(ctx context.Context) (*UndoReport, error) {
 	}
 	lineage, incomplete := d.reinstate(ctx)
 	old := slices.DeleteFunc(d.present(), func(h *participant) bool { return !d.hasOld(h) })
-	notStarted := d.each(ctx, PhaseUndoStart, old, d.startOld)
+	ended := d.ended(ctx)
+	notStarted := d.each(ctx, PhaseUndoStart, old, func(ctx context.Context, h *participant) (string, error) { return d.startOld(ctx, h, ended) })
 	if ctx.Err() != nil {
 		return nil, errors.Join(context.Cause(ctx), notStarted)
 	}
@@ -260,8 +261,8 @@ func (d *coordinator) hasOld(h *participant) bool {
 
 // startOld starts an old member. If the run found it stopped, that may have a reason: then
 // it is only reported that it does not start.
-func (d *coordinator) startOld(ctx context.Context, h *participant) (string, error) {
-	detail, err := d.startAgain(ctx, h)
+func (d *coordinator) startOld(ctx context.Context, h *participant, ended []host.Ended) (string, error) {
+	detail, err := d.startAgain(ctx, h, ended)
 	if h.undo.Started = err == nil; h.undo.Started {
 		return detail, nil
 	}

@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -127,14 +128,7 @@ func (t *Timeline) goneSegments(index uint64) []Segment {
 			all = append(all, s)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Segment) int {
-		if a.Last != b.Last && a.Last < b.Last {
-			return -1
-		} else if a.Last != b.Last {
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b Segment) int { return cmp.Compare(a.Last, b.Last) })
 	return all
 }
 
@@ -230,19 +224,8 @@ func (d *decision) promisedFrom(t *Timeline, good func(Backup) bool) uint64 {
 	return max(from, 1)
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
+func later(times ...time.Time) time.Time   { return slices.MaxFunc(times, time.Time.Compare) }
+func earlier(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 func (d *decision) brokenNewest(t *Timeline, stays func(Backup) bool) string {
 	var newest, proved, good uint64

@@ -14,14 +14,12 @@ import (
 // is listed that cannot be restored, no promised point is lost, every backup that
 // is gone is on record; and the next runs come to the same end.
 func TestPromise4KilledAnywhere(t *testing.T) {
-	r := newRig(t)
-	r.log(timelineA, 5)
-	r.days(timelineA, 4)
+	r := newDays(t, 4)
 	r.gap(timelineA, 3)
 	r.days(timelineA, 3)
 	r.mark(timelineA)
 	r.verdict(report.Passed, r.full(timelineA))
-	r.put(repository.SnapshotName(timelineA, r.newID(), 1, false), "half")
+	r.put(repository.SnapshotName(timelineA, r.newID(r.place.now), 1, false), "half")
 	policy := Policy{AnyPoint: day, Last: 2, Grace: time.Hour}
 	r.sleep(25 * time.Hour)
 	r.log(timelineA, 5)

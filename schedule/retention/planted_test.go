@@ -18,25 +18,18 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// plant stores a full snapshot as somebody else may who can add objects: its manifest says
-// when it was taken, and what the log had reached.
+// plant stores a full snapshot as somebody else may who can add objects.
 func (r *rig) plant(index uint64, taken time.Time, encrypted bool) *snapshot.Manifest {
 	r.Helper()
-	r.ids++
-	id := fmt.Sprintf("%s-%06x", taken.Format("20060102T150405Z"), r.ids)
-	m := snapshot.Manifest{
-		Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: timelineA, Tool: "test", Started: taken, Finished: taken,
-		Object: snapshot.StoredObject{Name: repository.SnapshotName(timelineA, id, 1, encrypted), Encoding: codec.Encoding{StoredSize: int64(len(id))}},
-		Facts:  snapshot.Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)},
+	return r.store(timelineA, index, taken, encrypted)
+}
+
+// keeps fails if a plan deletes one of the genuine backups.
+func (p *Plan) keeps(t *testing.T, own []string, about ...any) {
+	t.Helper()
+	for _, d := range p.Delete {
+		require.NotContains(t, own, d.Backup, about...)
 	}
-	if encrypted {
-		m.Object.Codecs = []string{codec.Zstd, codec.Age}
-	}
-	r.put(m.Object.Name, id)
-	r.must(r.repo.WriteDocument(r.Context(), repository.ManifestName(timelineA, id), m))
-	read, err := snapshot.ReadManifest(r.Context(), r.repo, timelineA, id)
-	r.must(err)
-	return read
 }
 
 // audited is a policy with every kind of rule.
@@ -59,16 +52,12 @@ func TestBackDated(t *testing.T) {
 	for i := range 10 {
 		r.verdict(report.Passed, r.plant(1000+uint64(i), dawn.Add(time.Duration(i)*day+8*time.Hour), false))
 	}
-	for _, d := range r.plan(audited).Delete {
-		require.NotContains(t, own, d.Backup, "a genuine one goes")
-	}
+	r.plan(audited).keeps(t, own, "a genuine one goes")
 	// Nor where only the newest are kept, nor the log after them.
 	for _, p := range []Policy{{Last: 10}, {Daily: 10}, {AnyPoint: 7 * day}} {
 		plan := r.plan(p)
 		if p.AnyPoint == 0 {
-			for _, d := range plan.Delete {
-				require.NotContains(t, own, d.Backup, "%+v", p)
-			}
+			plan.keeps(t, own, "%+v", p)
 		}
 		before := r.on(r.place.clone(t))
 		points := before.points(timelineA)
@@ -142,9 +131,7 @@ func TestPlantedInTheClear(t *testing.T) {
 	}
 	for _, p := range []Policy{{Last: 4}, {AnyPoint: 30 * day}} {
 		plan := r.plan(p)
-		for _, d := range plan.Delete {
-			require.NotContains(t, own, d.Backup)
-		}
+		plan.keeps(t, own)
 		require.Contains(t, fmt.Sprint(plan.Notes), "is not encrypted, though older full snapshots there are, such as "+own[0])
 		require.Contains(t, fmt.Sprint(plan.Notes), "find out who made it, then remove it")
 	}
@@ -165,9 +152,7 @@ func TestPlantedBelowTheClear(t *testing.T) {
 	r.plant(1, dawn.Add(-time.Hour), true)
 	for _, p := range []Policy{{Last: 1}, {Hourly: 24, Daily: 35}, {AnyPoint: day}} {
 		plan := r.plan(p)
-		for _, d := range plan.Delete {
-			require.NotContains(t, own, d.Backup)
-		}
+		plan.keeps(t, own)
 		require.Contains(t, fmt.Sprint(plan.Notes), "find out who made it, then remove it")
 	}
 }

@@ -57,6 +57,14 @@ func (r *rig) reopen() {
 	r.repo = repo
 }
 
+// newDays is a rig with a log and n days of full snapshots and log.
+func newDays(t *testing.T, n int) *rig {
+	r := newRig(t)
+	r.log(timelineA, 5)
+	r.days(timelineA, n)
+	return r
+}
+
 // on is the same repository in another place.
 func (r *rig) on(p *place) *rig {
 	other := *r
@@ -83,12 +91,6 @@ func (r *rig) put(name, data string) {
 	r.must(err)
 }
 
-// newID is the ID of a backup that is begun now.
-func (r *rig) newID() string {
-	r.ids++
-	return fmt.Sprintf("%s-%06x", r.place.now.Format("20060102T150405Z"), r.ids)
-}
-
 // full takes a backup of what the log has reached.
 func (r *rig) full(t repository.TimelineID) *snapshot.Manifest {
 	r.Helper()
@@ -97,19 +99,34 @@ func (r *rig) full(t repository.TimelineID) *snapshot.Manifest {
 
 func (r *rig) fullAt(t repository.TimelineID, index uint64) *snapshot.Manifest {
 	r.Helper()
-	id := r.newID()
-	name := repository.SnapshotName(t, id, 1, false)
-	r.put(name, id)
-	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(id)))
-	r.must(r.repo.WriteDocument(r.Context(), repository.ManifestName(t, id), snapshot.Manifest{
-		Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: t, Tool: "test", Started: r.place.now, Finished: r.place.now,
-		Object: snapshot.StoredObject{Name: name, Encoding: codec.Encoding{StoredSize: int64(len(id)), StoredSHA256: sum}},
-		Facts:  snapshot.Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)},
-	}))
 	r.ends[t] = max(r.ends[t], index)
-	m, err := snapshot.ReadManifest(r.Context(), r.repo, t, id)
+	return r.store(t, index, r.place.now, false)
+}
+
+// store puts a full snapshot there: its manifest says when it was taken, and what the log had
+// reached.
+func (r *rig) store(t repository.TimelineID, index uint64, taken time.Time, encrypted bool) *snapshot.Manifest {
+	r.Helper()
+	id := r.newID(taken)
+	m := snapshot.Manifest{
+		Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: t, Tool: "test", Started: taken, Finished: taken,
+		Object: snapshot.StoredObject{Name: repository.SnapshotName(t, id, 1, encrypted), Encoding: codec.Encoding{StoredSize: int64(len(id)), StoredSHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(id)))}},
+		Facts:  snapshot.Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)},
+	}
+	if encrypted {
+		m.Object.Codecs = []string{codec.Zstd, codec.Age}
+	}
+	r.put(m.Object.Name, id)
+	r.must(r.repo.WriteDocument(r.Context(), repository.ManifestName(t, id), m))
+	read, err := snapshot.ReadManifest(r.Context(), r.repo, t, id)
 	r.must(err)
-	return m
+	return read
+}
+
+// newID is the ID of a backup that is begun at a time.
+func (r *rig) newID(begun time.Time) string {
+	r.ids++
+	return fmt.Sprintf("%s-%06x", begun.Format("20060102T150405Z"), r.ids)
 }
 
 // log archives n entries behind the end, as one segment with a mark.

@@ -94,6 +94,28 @@ func TestDamagedAreShown(t *testing.T) {
 	}
 }
 
+// Full snapshots without a log are no rows of a table of ranges.
+func TestPage_SinglePointsOnly_NoTable(t *testing.T) {
+	st := &Status{Time: atNoon}
+	st.Repository.Ranges = []walreplay.Range{{Timeline: one, FirstBackup: "b", FirstIndex: 7, LastIndex: 7, From: atNoon, To: atNoon}}
+	if body := render(t, st); strings.Contains(body, "Raft indexes") || !strings.Contains(body, "1 full snapshot without a log: it restores one point.") {
+		t.Error(body)
+	}
+}
+
+// An archiver that was killed is shown as silent until it leaves the list.
+func TestPage_SilentArchiver_NoRole(t *testing.T) {
+	page := func(a Agent) string { return render(t, &Status{Time: atNoon, Agents: []Agent{a}}) }
+	killed := Agent{Name: "m2", Role: "writer", Lease: true, Seen: atNoon.Add(-silentAfter - time.Minute)}
+	if body := page(killed); !strings.Contains(body, "no sign of life") || strings.Contains(body, "writes the archive") || strings.Contains(body, "runs the jobs") {
+		t.Error(body)
+	}
+	killed.Seen = atNoon.Add(-silentAfter + time.Minute)
+	if body := page(killed); strings.Contains(body, "no sign of life") || !strings.Contains(body, "writes the archive, runs the jobs") {
+		t.Error(body)
+	}
+}
+
 // TestTimedRanges: gaps have no times of their own; they lie between their
 // neighbours, or last until now, and what the archiver knows is newer than the
 // listing.

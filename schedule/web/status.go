@@ -61,6 +61,15 @@ type Agent struct {
 	Self  bool `json:"self"`
 }
 
+// silentAfter is longer than an archiver takes for three signs of life.
+const silentAfter = 16 * time.Minute
+
+// Silent reports that an archiver gives no sign of life any more. An agent without one gives a
+// sign only with a job.
+func (a Agent) Silent(now time.Time) bool {
+	return !a.Self && a.Role != "" && now.Sub(a.Seen) > silentAfter
+}
+
 // Cluster is the cluster as it last answered.
 type Cluster struct {
 	ID    string    `json:"id,omitempty"` // 16 hexadecimal digits; empty where nobody answered yet

@@ -121,9 +121,6 @@ func (r *reader) open(identities []age.Identity) (io.Reader, error) {
 	if _, err := io.ReadFull(r.source, header); err != nil {
 		return nil, r.fault(r.source.n, noEOF(err))
 	}
-	if err := checkHeader(header, e); err != nil {
-		return nil, err
-	}
 	key, err := fileKey(header, e, identities)
 	if err != nil {
 		return nil, err
@@ -311,15 +308,6 @@ func (r *reader) Close() error {
 	r.wg.Wait()
 	r.decoder.Close()
 	r.err, r.current, r.unread = errReaderClosed, nil, nil
-	return nil
-}
-
-// checkHeader reports whether the bytes before an encrypted payload are those
-// that were written.
-func checkHeader(header []byte, e Encoding) error {
-	if sum := sha256.Sum256(header); hex.EncodeToString(sum[:]) != e.HeaderSHA256 {
-		return &CorruptError{0, errors.New("the age header is not as it was written")}
-	}
 	return nil
 }
 

@@ -2,6 +2,8 @@ package codec
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -68,9 +70,12 @@ func recipientNames(recipients []age.Recipient) []string {
 	return names
 }
 
-// fileKey opens an age header, which includes the nonce after it, that is
-// known to be intact.
+// fileKey opens an age header, which includes the nonce after it, if it is as it was
+// written.
 func fileKey(header []byte, e Encoding, identities []age.Identity) (age.Identity, error) {
+	if sum := sha256.Sum256(header); hex.EncodeToString(sum[:]) != e.HeaderSHA256 {
+		return nil, &CorruptError{0, errors.New("the age header is not as it was written")}
+	}
 	if len(identities) == 0 {
 		return nil, &IdentityError{Recipients: slices.Clone(e.Recipients)}
 	}
@@ -103,9 +108,6 @@ type sealedStream struct {
 func openSealed(src io.ReaderAt, e Encoding, identities []age.Identity) (*sealedStream, error) {
 	header, err := readAt(src, 0, e.HeaderSize)
 	if err != nil {
-		return nil, err
-	}
-	if err := checkHeader(header, e); err != nil {
 		return nil, err
 	}
 	key, err := fileKey(header, e, identities)

@@ -61,12 +61,6 @@ func safe(raw string) string {
 // money: then few large objects are better than many small ones.
 func PaysPerRequest(raw string) bool { return strings.HasPrefix(raw, "s3:") }
 
-// Environment names the variables that sinks take credentials and addresses from where
-// their URLs have none: hosts of a recovery get the operator's.
-func Environment() []string {
-	return []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
-}
-
 // Open opens the sink at file:///path, at a path that begins with / or ., or at s3://bucket/prefix?….
 // An error of the URL itself has ErrURL within. The caller closes the sink.
 func Open(ctx context.Context, raw string, o sinks.Options) (sinks.Sink, error) {

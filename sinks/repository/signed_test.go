@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -19,18 +20,14 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
-// keyPair is a file with a private key, and a line for a file of trusted ones.
-func keyPair(t *testing.T) (path, public string) {
+// writeKey is a file with a private key; FILE.trust is one that trusts it, with these options.
+func writeKey(t *testing.T, options string) (path string) {
 	t.Helper()
-	private, pub, err := signing.NewKey()
+	path = filepath.Join(t.TempDir(), "key")
+	sinktest.WriteKey(t, path)
+	line, err := os.ReadFile(path + ".trust")
 	require.NoError(t, err)
-	return textFile(t, string(private)), strings.TrimSpace(string(pub))
-}
-
-func textFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	require.NoError(t, os.WriteFile(path+".trust", bytes.Replace(line, []byte(" "), []byte(options+" "), 1), 0o600))
 	return path
 }
 
@@ -230,9 +227,8 @@ func TestNewestFullsAreOwn(t *testing.T) {
 // foreign to its own writer.
 func TestNotWrittenForOthers(t *testing.T) {
 	ctx := t.Context()
-	key, public := keyPair(t)
-	trust := textFile(t, `ops namespaces="requorum-repository,requorum-timeline" `+public)
-	own, err := repository.Init(ctx, repository.WithKeys(sinktest.NewMemory(), readKeys(t, key, trust)), time.Now())
+	key := writeKey(t, ` namespaces="requorum-repository,requorum-timeline"`)
+	own, err := repository.Init(ctx, repository.WithKeys(sinktest.NewMemory(), readKeys(t, key, key+".trust")), time.Now())
 	require.NoError(t, err)
 	require.NoError(t, own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}))
 	err = own.RecordPruned(ctx, repository.Pruned{Timeline: signedTimeline, Backup: signedBackup})
@@ -246,8 +242,8 @@ func TestNotWrittenForOthers(t *testing.T) {
 // checked where the repository's ID is lost.
 func TestKeysNeedARepository(t *testing.T) {
 	ctx := t.Context()
-	key, public := keyPair(t)
-	trust := textFile(t, "ops "+public)
+	key := writeKey(t, "")
+	trust := key + ".trust"
 	place := sinktest.NewMemory()
 	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, trust)), time.Now())
 	if err == nil {

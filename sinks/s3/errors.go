@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -186,11 +187,16 @@ func (s *Sink) refused(op operation, name string, status int, code, tried string
 		return "the server is overloaded or throttles, and did so " + tried + ": try later, or spread the schedule", nil
 	case status == http.StatusInsufficientStorage || code == "QuotaExceeded" || code == "XMinioStorageFull":
 		return "the server has no space left", nil
-	case status == http.StatusBadRequest && (op == opPut || op == opUpload):
-		return "the server, or a proxy in front of it, refused it with status 400" + s.otherStyle() +
-			"; requorum cannot use one that refuses the header x-amz-checksum-crc32c or If-None-Match", nil
 	case status == http.StatusBadRequest:
-		return "the server, or a proxy in front of it, refused it with status 400" + s.otherStyle(), nil
+		cause = "the server, or a proxy in front of it, refused it with status 400"
+		switch code {
+		case "", "BadRequest", "InvalidBucketName", "InvalidRequest", "InvalidURI", "MalformedXML": // the server may have taken it for another request
+			cause += s.otherStyle()
+		}
+		if op == opPut || op == opUpload {
+			cause += "; requorum cannot use one that refuses the header x-amz-checksum-crc32c or If-None-Match"
+		}
+		return cause, nil
 	case status >= 500:
 		return fmt.Sprintf("the server failed with status %d %s: see its log or status page", status, tried), nil
 	}
@@ -245,13 +251,8 @@ func (s *Sink) otherStyle() string {
 func (s *Sink) isHostName(err error) bool {
 	var dns *net.DNSError
 	var certificate x509.HostnameError
-	switch {
-	case errors.As(err, &dns):
-		return strings.HasPrefix(dns.Name, s.config.Bucket+".")
-	case errors.As(err, &certificate):
-		return strings.HasPrefix(certificate.Host, s.config.Bucket+".")
-	}
-	return false
+	return errors.As(err, &dns) && strings.HasPrefix(dns.Name, s.config.Bucket+".") ||
+		errors.As(err, &certificate) && strings.HasPrefix(certificate.Host, s.config.Bucket+".")
 }
 
 func (s *Sink) noLock() string {
@@ -259,10 +260,7 @@ func (s *Sink) noLock() string {
 }
 
 func (s *Sink) otherRegion(err error) string {
-	region := "the right one"
-	if h := headers(err).Get("X-Amz-Bucket-Region"); h != "" {
-		region = h
-	}
+	region := cmp.Or(headers(err).Get("X-Amz-Bucket-Region"), "the right one")
 	return fmt.Sprintf("the bucket lives in another region than %s: set region=%s", s.client.Options().Region, region)
 }
 

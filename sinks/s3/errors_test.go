@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,8 @@ func TestErrorsWhileAnotherProbes(t *testing.T) {
 	}
 }
 
+var pathStyleHint = regexp.MustCompile(`(add|remove) path-style=true`)
+
 // TestErrorsNameTheCauseAndTheNextStep, of all five kinds of calls, as real
 // servers and real networks produce them.
 func TestErrorsNameTheCauseAndTheNextStep(t *testing.T) {
@@ -106,6 +109,7 @@ func TestErrorsNameTheCauseAndTheNextStep(t *testing.T) {
 		"bucket in the host name": {strings.Replace(server.URLThrough("https://s3.invalid", "plain", "p"), "path-style=true&", "", 1), nil,
 			[]string{"plain.s3.invalid cannot be resolved", "add path-style=true"}, nil},
 		"path-style refused":            {url(other(sinktest.Refuse(400, "InvalidRequest")), "plain"), nil, []string{"status 400", "remove path-style=true"}, nil},
+		"value refused":                 {url(other(sinktest.Refuse(400, "InvalidArgument")), "plain"), nil, []string{"status 400"}, nil},
 		"path-style refused by Alibaba": {url(other(sinktest.Refuse(403, "SecondLevelDomainForbidden")), "plain"), nil, []string{"remove path-style=true"}, nil},
 		"silence": {server.URLThrough(sinktest.Black(t), "plain", "p"), func(c *s3.Config) { c.Stall = 100 * time.Millisecond },
 			[]string{"does not answer in time"}, nil},
@@ -136,6 +140,9 @@ func TestErrorsNameTheCauseAndTheNextStep(t *testing.T) {
 					if !strings.Contains(err.Error(), part) {
 						t.Errorf("%s: %v\nwhich does not say %q", call, err, part)
 					}
+				}
+				if is := strings.Contains(strings.Join(test.want, " "), "path-style"); pathStyleHint.MatchString(err.Error()) != is {
+					t.Errorf("%s: %v\nwhich has a hint about path-style: %t", call, err, !is)
 				}
 				if test.kind != nil && !errors.Is(err, test.kind) {
 					t.Errorf("%s: %v is not %v", call, err, test.kind)

@@ -50,8 +50,7 @@ func TestPassingFaultsAreOvercome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fault.Name = name
-			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
-			s := proxied(t, server, proxy, name)
+			s := behind(t, server, fault, name)
 			if !strings.HasPrefix(name, "Small") {
 				_, err := store(s, "big", data)
 				require.NoError(t, err)
@@ -60,9 +59,16 @@ func TestPassingFaultsAreOvercome(t *testing.T) {
 			_, err := store(s, "small", small)
 			require.NoError(t, err)
 			holds(t, s, "small", small)
-			proxy.AllFired(t)
 		})
 	}
+}
+
+// behind is a sink behind a proxy with a fault, which has to fire, on a prefix of its own.
+func behind(t *testing.T, server *sinktest.S3Server, fault sinktest.ProxyFault, prefix string, change ...func(*s3.Config)) *s3.Sink {
+	t.Helper()
+	proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
+	t.Cleanup(func() { proxy.AllFired(t) })
+	return proxied(t, server, proxy, prefix, change...)
 }
 
 // proxied is a sink behind a proxy on a prefix of its own.
@@ -91,8 +97,7 @@ func TestPromise1LastingFaultsLeaveNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fault.Name = name
-			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
-			s := proxied(t, server, proxy, name, briefly, func(c *s3.Config) {
+			s := behind(t, server, fault, name, briefly, func(c *s3.Config) {
 				if name == "PutHangs" { // the others are answered: a busy server's word is waited for
 					c.Stall = time.Second
 				}
@@ -103,7 +108,6 @@ func TestPromise1LastingFaultsLeaveNothing(t *testing.T) {
 			}
 			_, err := store(s, "object", content)
 			require.Error(t, err, "it succeeded")
-			proxy.AllFired(t)
 			nothing(t, server, name, s, "object")
 		})
 	}
@@ -127,15 +131,13 @@ func TestPromise1LostAnswerOfASuccess(t *testing.T) {
 					if kind == "Complete" {
 						fault.Match = sinktest.IsComplete
 					}
-					proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
-					s := proxied(t, server, proxy, kind+name+often, briefly, func(c *s3.Config) {
+					s := behind(t, server, fault, kind+name+often, briefly, func(c *s3.Config) {
 						if name == "Hangs" { // the others are answered: a busy server's word is waited for
 							c.Stall = 10 * time.Second
 						}
 					})
 					o, err := store(s, "object", data[:size])
 					require.NoError(t, err)
-					proxy.AllFired(t)
 					if o.Size != int64(size) {
 						t.Errorf("size %d, want %d", o.Size, size)
 					}
@@ -165,8 +167,7 @@ func TestPromise1LostAnswerOfALoser(t *testing.T) {
 			if kind == "Complete" {
 				fault.Match = sinktest.IsComplete
 			}
-			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
-			s := proxied(t, server, proxy, kind, briefly)
+			s := behind(t, server, fault, kind, briefly)
 			w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
 			require.NoError(t, err)
 			_, err = w.Write(data[:size])
@@ -175,7 +176,6 @@ func TestPromise1LostAnswerOfALoser(t *testing.T) {
 			require.NoError(t, err)
 			_, err = w.Commit(context.Background())
 			require.ErrorIs(t, err, sinks.ErrExists, "commit")
-			proxy.AllFired(t)
 			holds(t, direct, "object", theirs)
 			if left := server.Uploads(t, "plain"); len(left) > 0 {
 				t.Errorf("uploads dangle: %q", left)
@@ -189,10 +189,9 @@ func TestPromise1LostAnswerOfALoser(t *testing.T) {
 func TestPromise1ServerKilledMidway(t *testing.T) {
 	t.Parallel()
 	server := versity(t)
-	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
+	s := behind(t, server, sinktest.ProxyFault{
 		Name: "kill", Match: sinktest.IsPart, Skip: 1, Do: sinktest.Before(sinktest.Cut, server.Kill),
-	})
-	s := proxied(t, server, proxy, "p", briefly)
+	}, "p", briefly)
 	w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
 	require.NoError(t, err)
 	_, writeErr := w.Write(sinktest.Random(6, big))
@@ -201,7 +200,6 @@ func TestPromise1ServerKilledMidway(t *testing.T) {
 		t.Fatal("it succeeded")
 	}
 	t.Log(writeErr, commitErr)
-	proxy.AllFired(t)
 	server.Restart(t)
 	_, err = s.Stat(context.Background(), "object")
 	require.ErrorIs(t, err, sinks.ErrNotFound, "stat")
@@ -289,7 +287,7 @@ func TestReadOfAReplacedObject(t *testing.T) {
 	direct := open(t, server, server.URL("plain", "p"))
 	_, err := store(direct, "object", sinktest.Random(7, big))
 	require.NoError(t, err)
-	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
+	s := behind(t, server, sinktest.ProxyFault{
 		Name: "replaced", Match: sinktest.IsGet("object"), Skip: 2,
 		Do: sinktest.Before(sinktest.Pass, func() {
 			if _, err := server.Client().PutObject(context.Background(), &awss3.PutObjectInput{
@@ -298,11 +296,9 @@ func TestReadOfAReplacedObject(t *testing.T) {
 				t.Error(err)
 			}
 		}),
-	})
-	s := proxied(t, server, proxy, "p")
+	}, "p")
 	_, err = sinks.Get(context.Background(), s, "object", big)
 	require.ErrorContains(t, err, "replaced")
-	proxy.AllFired(t)
 }
 
 // TestReadThatAlwaysBreaks is an unexpected end, never a clean one.
@@ -313,9 +309,8 @@ func TestReadThatAlwaysBreaks(t *testing.T) {
 	for name, size := range map[string]int64{"short": 1 << 20, "long": 20 << 20} {
 		_, err := store(direct, name, sinktest.Random(9, size))
 		require.NoError(t, err)
-		proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "cut", Match: sinktest.IsGet(name), Times: -1, Do: sinktest.CutResponse(100)})
-		_, err = sinks.Get(context.Background(), proxied(t, server, proxy, "p", briefly), name, size)
+		s := behind(t, server, sinktest.ProxyFault{Name: "cut", Match: sinktest.IsGet(name), Times: -1, Do: sinktest.CutResponse(100)}, "p", briefly)
+		_, err = sinks.Get(context.Background(), s, name, size)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
-		proxy.AllFired(t)
 	}
 }

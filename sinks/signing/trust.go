@@ -14,7 +14,7 @@ import (
 
 // Trust is whose signatures are believed: OpenSSH's allowed_signers, less revoked keys.
 type Trust struct {
-	files   Files
+	files   []file               // that it was read from
 	allowed map[string][]allowed // by the key's bytes
 	revoked map[string]string    // the file that revokes a key, by the key's bytes
 }
@@ -26,23 +26,8 @@ type allowed struct {
 	after, before time.Time
 }
 
-// Files are what is read to know whom to trust, for another process: nothing of it is
-// secret.
-type Files struct {
-	Trusted File
-	Revoked []File
-}
-
-// File is a file's name and what is in it.
-type File struct{ Name, Text string }
-
-// Files are those that ParseTrust made t of.
-func (t *Trust) Files() *Files {
-	if t == nil {
-		return nil
-	}
-	return &t.files
-}
+// file is a file's name and what is in it.
+type file struct{ Name, Text string }
 
 // Changed reports whether the files that t was read from hold something else now, or
 // cannot be read.
@@ -50,7 +35,7 @@ func (t *Trust) Changed() bool {
 	if t == nil {
 		return false
 	}
-	for _, f := range append([]File{t.files.Trusted}, t.files.Revoked...) {
+	for _, f := range t.files {
 		if data, err := readFile(f.Name); err != nil || string(data) != f.Text {
 			return true
 		}
@@ -59,28 +44,18 @@ func (t *Trust) Changed() bool {
 }
 
 // ReadTrust reads trusted keys: a file as ssh-keygen -Y verify reads it with -f. The
-// files revoked hold public keys, one a line, as for -r.
-func ReadTrust(file string, revoked []string) (*Trust, error) {
-	var all Files
-	for i, path := range append([]string{file}, revoked...) {
+// files revoked hold public keys, one a line, as for -r. Lines with what is not supported are
+// errors, since to leave a restriction out would trust more than was asked.
+func ReadTrust(trusted string, revoked []string) (*Trust, error) {
+	t := &Trust{allowed: map[string][]allowed{}, revoked: map[string]string{}}
+	for _, path := range append([]string{trusted}, revoked...) {
 		data, err := readFile(path)
 		if err != nil {
 			return nil, err
 		}
-		if f := (File{path, string(data)}); i == 0 {
-			all.Trusted = f
-		} else {
-			all.Revoked = append(all.Revoked, f)
-		}
+		t.files = append(t.files, file{path, string(data)})
 	}
-	return ParseTrust(all)
-}
-
-// ParseTrust is ReadTrust of what is in the files. Lines with what is not supported are
-// errors, since to leave a restriction out would trust more than was asked.
-func ParseTrust(files Files) (*Trust, error) {
-	t := &Trust{files: files, allowed: map[string][]allowed{}, revoked: map[string]string{}}
-	err := files.Trusted.eachLine(func(line string) error {
+	err := t.files[0].eachLine(func(line string) error {
 		key, one, err := parseAllowed(line)
 		if err == nil {
 			t.allowed[string(key.Marshal())] = append(t.allowed[string(key.Marshal())], one)
@@ -91,15 +66,15 @@ func ParseTrust(files Files) (*Trust, error) {
 		return nil, err
 	}
 	if len(t.allowed) == 0 {
-		return nil, fmt.Errorf("%s names no key: want lines such as backup@example.com ssh-ed25519 AAAA…", files.Trusted.Name)
+		return nil, fmt.Errorf("%s names no key: want lines such as backup@example.com ssh-ed25519 AAAA…", trusted)
 	}
-	for _, file := range files.Revoked {
-		err := file.eachLine(func(line string) error {
+	for _, f := range t.files[1:] {
+		err := f.eachLine(func(line string) error {
 			key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 			if err != nil || len(rest) > 0 {
 				return errors.New("want a public key, such as ssh-ed25519 AAAA…")
 			}
-			t.revoked[string(key.Marshal())] = file.Name
+			t.revoked[string(key.Marshal())] = f.Name
 			return nil
 		})
 		if err != nil {
@@ -110,7 +85,7 @@ func ParseTrust(files Files) (*Trust, error) {
 }
 
 // eachLine calls line for each that is neither empty nor a comment.
-func (f File) eachLine(line func(string) error) error {
+func (f file) eachLine(line func(string) error) error {
 	if strings.HasPrefix(f.Text, "SSHKRL\n\x00") {
 		return fmt.Errorf("%s is a binary revocation list (KRL), which is not supported: write the revoked public keys into a file, one a line", f.Name)
 	}
@@ -207,13 +182,13 @@ func (t *Trust) permits(key ssh.PublicKey, namespace string, at time.Time) error
 	if file, is := t.revoked[string(key.Marshal())]; is {
 		return fmt.Errorf("key %s %w by %s", name, ErrRevoked, file)
 	}
-	err := fmt.Errorf("key %s is not among those in %s", name, t.files.Trusted.Name)
+	err := fmt.Errorf("key %s is not among those in %s", name, t.files[0].Name)
 	for _, one := range t.allowed[string(key.Marshal())] {
 		switch {
 		case !one.signs(namespace):
-			err = fmt.Errorf("key %s (%s) may not sign %s: %s allows it other namespaces", name, one.who, namespace, t.files.Trusted.Name)
+			err = fmt.Errorf("key %s (%s) may not sign %s: %s allows it other namespaces", name, one.who, namespace, t.files[0].Name)
 		case at.Before(one.after), !one.before.IsZero() && at.After(one.before):
-			err = fmt.Errorf("key %s (%s) is not valid at %s, by %s", name, one.who, at.Format(timeLayout), t.files.Trusted.Name)
+			err = fmt.Errorf("key %s (%s) is not valid at %s, by %s", name, one.who, at.Format(timeLayout), t.files[0].Name)
 		default:
 			return nil
 		}

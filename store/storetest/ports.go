@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,12 +64,10 @@ func freePorts(n int) ([]int, error) {
 		if _, taken := inUse.LoadOrStore(port, true); taken {
 			continue
 		}
-		l, err := listenAt(port)
-		if err != nil {
+		if !isFree(port) {
 			inUse.Delete(port)
 			continue
 		}
-		_ = l.Close() // it served its purpose
 		found = append(found, port)
 	}
 	if len(found) == n {
@@ -76,6 +75,19 @@ func freePorts(n int) ([]int, error) {
 	}
 	releasePorts(found)
 	return nil, fmt.Errorf("the tests that run now use the %d ports of their process", portsOfOne)
+}
+
+// isFree tries a port while no child is started: between fork and exec, a child would hold
+// the listener that tried it, and the port would be taken a moment longer.
+func isFree(port int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := listenAt(port)
+	if err != nil {
+		return false
+	}
+	_ = l.Close() // it served its purpose
+	return true
 }
 
 func listenAt(port int) (net.Listener, error) {

@@ -43,7 +43,10 @@ func TestPromise1OneRow(t *testing.T) {
 		{"lease's time", func(c contents) { c.lease(18, 3600, 5) }, "lease 0000000000000012", "another one"},
 		{"password", func(c contents) {
 			c.set("authUsers", "root", encode(&authpb.User{Name: []byte("root"), Password: []byte("$2a$other"), Roles: []string{"root"}}))
-		}, `bucket authUsers, row "root"`, "another one"},
+		}, `bucket authUsers, row "root"`, "only the hash of its password is another one. If the cluster began on etcd 3.4"},
+		{"password and role", func(c contents) {
+			c.set("authUsers", "root", encode(&authpb.User{Name: []byte("root"), Password: []byte("$2a$other")}))
+		}, `bucket authUsers, row "root"`, "it is another one"},
 		{"lease's time left", func(c contents) { c.lease(18, 600, 4) }, "lease 0000000000000012", "another one"},
 		{"lease that cannot be decoded", func(c contents) { c.set("lease", "\x00\x00\x00\x00\x00\x00\x00\x11", []byte{0xff}) }, "lease 0000000000000011", "another one"},
 		{"member", func(c contents) { c.set("members", "1", []byte(`{"id":1}`)) }, `bucket members, row "1"`, "another one"},

@@ -83,9 +83,12 @@ type testWrite struct {
 // checkWrite creates a key under a lease by a compare-and-swap, makes sure that a
 // second one fails, reads the key from every member, and takes both away again.
 func (p *proving) checkWrite(ctx context.Context) {
-	const about = "that it can be written to"
+	unproved := func(why string) {
+		p.unproved("that it can be written to: %s", why)
+		p.unproved("that its revision is above %d, which was rebuilt: %s", p.RevisionAtLeast, why) // the write would show it
+	}
 	if p.denied != "" {
-		p.unproved("%s: %s", about, p.denied)
+		unproved(p.denied)
 		return
 	}
 	t := &testWrite{proving: p}
@@ -105,11 +108,23 @@ func (p *proving) checkWrite(ctx context.Context) {
 			p.proved("the write reached %s", p.names(true))
 		}
 	case refused(err), ctx.Err() != nil:
-		p.unproved("%s: %v", about, err)
+		unproved(err.Error())
 	default:
 		p.failed = err
-		p.wrong("a trial write failed: %v", err)
+		p.wrong("a trial write failed: %v%s", err, alarmHint(err))
 	}
+}
+
+// alarmHint names the alarm because of which etcd refuses writes, if it is that.
+func alarmHint(err error) string {
+	const list = "; the alarm %s is raised: 'etcdctl alarm list' names the member; %s"
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Sprintf(list, "NOSPACE", "raise its --quota-backend-bytes, or compact and defragment, then run 'etcdctl alarm disarm'")
+	case errors.Is(err, rpctypes.ErrCorrupt):
+		return fmt.Sprintf(list, "CORRUPT", "remove that member and add it again, empty")
+	}
+	return ""
 }
 
 // kv asks a member about keys.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore"
@@ -77,7 +78,7 @@ func TestPromise4WithoutCredentials(t *testing.T) {
 				if report.Complete() || report.All == 0 || len(report.Missing) > 0 {
 					t.Errorf("%q: %+v", who, report)
 				}
-				for _, about := range []string{"that all members hold the same keys: ", "that it can be written to: "} {
+				for _, about := range []string{"that all members hold the same keys: ", "that it can be written to: ", "that its revision is above "} {
 					says(t, "unproved", report.Unproved, about)
 				}
 				for _, s := range report.Unproved {
@@ -308,6 +309,18 @@ func TestPromise4WhatIsWrong(t *testing.T) {
 			t.Errorf("%v; %+v", err, report)
 		}
 	})
+}
+
+// A write that is refused because of an alarm names the alarm, and what shows its member.
+func TestProve_Alarm_NamesIt(t *testing.T) {
+	t.Parallel()
+	r := rebuild(t, rebuiltKind{version: "3.7", members: 1, load: storetest.Load{Keys: 10}})
+	for _, alarm := range []pb.AlarmType{pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT} {
+		_, err := pb.NewMaintenanceClient(r.Client(t, 0).ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: uint64(r.request.Members[0].ID), Alarm: alarm})
+		require.NoError(t, err)
+		report, err := Prove(t.Context(), r.request)
+		require.ErrorContains(t, err, "the alarm "+alarm.String()+" is raised: 'etcdctl alarm list'", "%+v", report)
+	}
 }
 
 // An old member that runs on the address of a new one is reported as what it is, and

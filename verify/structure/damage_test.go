@@ -220,55 +220,40 @@ func both(a, b func(*bolt.Tx) error) func(*bolt.Tx) error {
 	return func(tx *bolt.Tx) error { return errors.Join(a(tx), b(tx)) }
 }
 
-// A snapshot can come between the raft configuration and the member that etcd
-// stores after it: one member added, removed or promoted is no fault.
-func TestMemberChangeUnderWay(t *testing.T) {
-	for name, do := range map[string]func(*bolt.Tx) error{
-		"added": func(tx *bolt.Tx) error { return tx.Bucket([]byte("members")).Delete([]byte("a")) },
-		"removed": func(tx *bolt.Tx) error {
-			return tx.Bucket([]byte("members")).Put([]byte("d"), []byte(`{"id":13,"peerURLs":["http://d:2380"]}`))
-		},
-		"promoted": func(tx *bolt.Tx) error {
-			return tx.Bucket([]byte("meta")).Put([]byte("confState"), []byte(`{"voters":[10,11,12]}`))
-		},
+// What is odd, and no fault, is noted: a member's change that is in the raft configuration and
+// not in the members yet, or the other way round; the raft configuration of the old cluster,
+// which what etcdutl restored keeps until a member is changed; what another version writes.
+func TestNotes(t *testing.T) {
+	const changed, restored = "in which that member was changed", "that etcdutl restored"
+	put := func(bucket, key, value string) func(*bolt.Tx) error {
+		return func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), []byte(value)) }
+	}
+	for name, test := range map[string]struct {
+		do    func(*bolt.Tx) error
+		notes int
+		says  string
+	}{
+		"member added":        {func(tx *bolt.Tx) error { return tx.Bucket([]byte("members")).Delete([]byte("a")) }, 1, changed},
+		"member removed":      {put("members", "d", `{"id":13,"peerURLs":["http://d:2380"]}`), 1, changed},
+		"member promoted":     {put("meta", "confState", `{"voters":[10,11,12]}`), 1, changed},
+		"restored by etcdutl": {put("meta", "confState", `{"voters":[90,91,92]}`), 6, restored},
+		"another version's": {func(tx *bolt.Tx) error {
+			_, err := tx.CreateBucket([]byte("future"))
+			return errors.Join(err,
+				put("meta", "future", "")(tx),
+				tx.Bucket([]byte("meta")).Delete([]byte("storageVersion")), // as of 3.5
+				put("members", "d", `{"id":13,"peerURLs":["http://d:2380"]}`)(tx))
+		}, 3, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := sample(t)
 			m.close()
-			m.edit(do)
-			if r := sound(t, m.bytes(), Options{}); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "in which that member was changed") {
+			m.edit(test.do)
+			r := sound(t, m.bytes(), Options{})
+			if len(r.Notes) != test.notes || !strings.Contains(strings.Join(r.Notes, "\n"), test.says) {
 				t.Errorf("%q", r.Notes)
 			}
 		})
-	}
-}
-
-// What etcdutl restored keeps the raft configuration of the old cluster until a member
-// is changed, however long it has run.
-func TestRestoredByEtcdutlAndStarted(t *testing.T) {
-	m := sample(t)
-	m.close()
-	m.edit(func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte("meta")).Put([]byte("confState"), []byte(`{"voters":[90,91,92]}`))
-	})
-	if r := sound(t, m.bytes(), Options{}); !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "that etcdutl restored") }) {
-		t.Errorf("%q", r.Notes)
-	}
-}
-
-// What is odd, and no fault, is noted.
-func TestNotes(t *testing.T) {
-	m := sample(t)
-	m.close()
-	m.edit(func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucket([]byte("future"))
-		return errors.Join(err,
-			tx.Bucket([]byte("meta")).Put([]byte("future"), nil),
-			tx.Bucket([]byte("meta")).Delete([]byte("storageVersion")), // as of 3.5
-			tx.Bucket([]byte("members")).Put([]byte("d"), []byte(`{"id":13,"peerURLs":["http://d:2380"]}`)))
-	})
-	if r := sound(t, m.bytes(), Options{}); len(r.Notes) != 3 {
-		t.Errorf("%q", r.Notes)
 	}
 }
 

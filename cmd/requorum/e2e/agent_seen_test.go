@@ -143,33 +143,48 @@ func TestAgentRepositoryGone(t *testing.T) {
 			out, err := exec.Command("cp", "-a", "--no-clobber", hidden, place).CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			u.awaitArchived(t, repo, end)
-			storetest.Eventually(t, "the agent is ready again", func() error {
-				if p := a.promises(t); !p.ready || !p.RPO.Known {
-					return fmt.Errorf("%+v", p)
-				}
-				return nil
-			})
+			a.awaitReady(t)
 			expectOneRange(t, u.list(t, repo))
 		})
 	}
 }
 
-// A segment that somebody deleted counts at the next listing: what the agent says is
-// recoverable is no more than a restore reaches. The archiver checks at once.
-func TestAgentSegmentDeleted(t *testing.T) {
+// awaitReady waits until nothing critical is known, and what would be lost is.
+func (a *agent) awaitReady(t testing.TB) {
+	t.Helper()
+	storetest.Eventually(t, "the agent is ready", func() error {
+		if p := a.promises(t); !p.ready || !p.RPO.Known {
+			return fmt.Errorf("%+v", p)
+		}
+		return nil
+	})
+}
+
+// archivedSegments returns an agent that is ready, with a full snapshot and segments after it,
+// for tests that delete some of them.
+func archivedSegments(t *testing.T) (u *user, a *agent, repo string) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("the next listing is after a minute; TestShortOf has the comparison")
 	}
 	t.Parallel() // much of it waits
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
-	u := newUser(t)
-	repo := "file://" + u.Path("repo")
+	u = newUser(t)
+	repo = "file://" + u.Path("repo")
 	u.Must(t, exitOK, "backup", "--repo", repo, "--endpoints", c.Member(0).ClientURL)
-	a := u.agent(t, c, 0, repo, "jobs: {full: {run: off}, checksum: {schedule: '* * * * *', jitter: 0s}}")
+	a = u.agent(t, c, 0, repo, "jobs: {full: {run: off}, checksum: {schedule: '* * * * *', jitter: 0s}}")
 	for i := range 4 {
 		putSome(t, c, fmt.Sprintf("/%d/", i), 20)
 		u.awaitArchived(t, repo, applied(t, c, 0))
 	}
+	a.awaitReady(t)
+	return u, a, repo
+}
+
+// A segment that somebody deleted counts at the next listing: what the agent says is
+// recoverable is no more than a restore reaches. The archiver checks at once.
+func TestAgentSegmentDeleted(t *testing.T) {
+	u, a, repo := archivedSegments(t)
 	var segments []string
 	for _, name := range tree(t, u.Path("repo")) {
 		if strings.Contains(name, "/l0/") {
@@ -204,23 +219,7 @@ func TestAgentSegmentDeleted(t *testing.T) {
 // Deleted objects of full snapshots count at the next listing, though their manifests are
 // there: nothing can be restored without them.
 func TestAgentSnapshotsDeleted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the next listing is after a minute")
-	}
-	t.Parallel() // much of it waits
-	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
-	u := newUser(t)
-	repo := "file://" + u.Path("repo")
-	u.Must(t, exitOK, "backup", "--repo", repo, "--endpoints", c.Member(0).ClientURL)
-	a := u.agent(t, c, 0, repo, "jobs: {full: {run: off}, checksum: {schedule: '* * * * *', jitter: 0s}}")
-	putSome(t, c, "/some/", 20)
-	u.awaitArchived(t, repo, applied(t, c, 0))
-	storetest.Eventually(t, "the agent is ready", func() error {
-		if p := a.promises(t); !p.ready || !p.RPO.Known {
-			return fmt.Errorf("%+v", p)
-		}
-		return nil
-	})
+	u, a, repo := archivedSegments(t)
 	objects, err := filepath.Glob(filepath.Join(u.Path("repo"), "*", "full", "*", "snapshot.zst"))
 	require.NoError(t, err)
 	require.NotEmpty(t, objects)

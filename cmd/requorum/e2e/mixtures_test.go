@@ -33,72 +33,65 @@ const (
 // show it. verify, restore and recover have to give the answers that stand here; a mixture
 // that is called good or proven is a state that no cluster ever had.
 func TestMixtures(t *testing.T) {
-	for _, version := range storetest.Some("3.5", "3.7", "3.6") {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			m := newMixer(t, version)
-			old := m.write("old", "", "/a/", 100)
-			longer := m.copied("longer", old, "/a/", 100)
-			m.copied("forced", longer, "/f/", 20, "--force-new-cluster")
-			other := m.write("other", "", "/c/", 300)
-			m.write("token", "elsewhere", "/a/", 200)
-			m.restored("fresh", other)
-			m.copied("restored", m.restored("seed", other), "/d/", 50)
-			m.copied("rolled", m.restored("back", old), "/a/", 150)
-			same := func(names ...string) map[string]answer {
-				all := map[string]answer{}
-				for _, name := range names {
-					all[name] = either
-				}
-				return all
-			}
-			// By the database's directory: the logs that it may be called good with. All
-			// others are mixtures, and its own log is sound. The log of a restore on which
-			// no member was started adds nothing: with it, the database is the result.
-			right := map[string]map[string]answer{
-				"old":      {"longer": sound, "forced": either},
-				"longer":   same("forced"),
-				"fresh":    same("seed", "restored", "back"),
-				"seed":     same("fresh", "restored", "back"),
-				"back":     same("rolled", "fresh", "seed"),
-				"restored": {}, "rolled": {}, "forced": {}, "other": {}, "token": {},
-			}
-			tried := 0
-			names := slices.Sorted(maps.Keys(right))
-			for i, db := range names {
-				for j, log := range names {
-					want := right[db][log]
-					switch {
-					case db == log:
-						want = sound
-					case want == "":
-						want = mixed
-					}
-					if testing.Short() && want == mixed && (i+j)%2 > 0 {
-						continue
-					}
-					m.try(db, log, want)
-					tried++
-				}
-			}
-			m.twoLogs("old", "other")
-			if tried++; tried < 40 {
-				t.Errorf("%d mixtures, want 40", tried)
-			}
-			t.Logf("%d mixtures", tried)
-		})
+	eachMixer(t, mixtures, []string{"3.5", "3.7", "3.6"})
+}
+
+func mixtures(m *mixer) {
+	old := m.write("old", "", "/a/", 100)
+	longer := m.copied("longer", old, "/a/", 100)
+	m.copied("forced", longer, "/f/", 20, "--force-new-cluster")
+	other := m.write("other", "", "/c/", 300)
+	m.write("token", "elsewhere", "/a/", 200)
+	m.restored("fresh", other)
+	m.copied("restored", m.restored("seed", other), "/d/", 50)
+	m.copied("rolled", m.restored("back", old), "/a/", 150)
+	same := func(names ...string) map[string]answer {
+		all := map[string]answer{}
+		for _, name := range names {
+			all[name] = either
+		}
+		return all
 	}
+	// By the database's directory: the logs that it may be called good with. All
+	// others are mixtures, and its own log is sound. The log of a restore on which
+	// no member was started adds nothing: with it, the database is the result.
+	right := map[string]map[string]answer{
+		"old":      {"longer": sound, "forced": either},
+		"longer":   same("forced"),
+		"fresh":    same("seed", "restored", "back"),
+		"seed":     same("fresh", "restored", "back"),
+		"back":     same("rolled", "fresh", "seed"),
+		"restored": {}, "rolled": {}, "forced": {}, "other": {}, "token": {},
+	}
+	tried := 0
+	names := slices.Sorted(maps.Keys(right))
+	for i, db := range names {
+		for j, log := range names {
+			want := right[db][log]
+			switch {
+			case db == log:
+				want = sound
+			case want == "":
+				want = mixed
+			}
+			if testing.Short() && want == mixed && (i+j)%2 > 0 {
+				continue
+			}
+			m.try(db, log, want)
+			tried++
+		}
+	}
+	m.twoLogs("old", "other")
+	if tried++; tried < 40 {
+		m.Errorf("%d mixtures, want 40", tried)
+	}
+	m.Logf("%d mixtures", tried)
 }
 
 // TestSoundDirectories: whatever a member's clients did, its directory is good and proven,
 // also if little in it shows that its database and its log belong together.
 func TestSoundDirectories(t *testing.T) {
-	for _, version := range storetest.Some("3.5", "3.6", "3.7") {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			soundDirectories(newMixer(t, version))
-		})
-	}
+	eachMixer(t, soundDirectories, []string{"3.5", "3.6", "3.7"})
 }
 
 func soundDirectories(m *mixer) {
@@ -151,12 +144,7 @@ func soundDirectories(m *mixer) {
 // transactions and heartbeats write the same in every history, and a cluster with users alone
 // has no rows: none of these shows that a database and a log belong together.
 func TestMixturesOfTheSameWrites(t *testing.T) {
-	for _, version := range storetest.Some("3.5", "3.7", "3.6") {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			mixturesOfTheSameWrites(newMixer(t, version))
-		})
-	}
+	eachMixer(t, mixturesOfTheSameWrites, []string{"3.5", "3.7", "3.6"})
 }
 
 func mixturesOfTheSameWrites(m *mixer) {
@@ -218,12 +206,7 @@ func mixturesOfTheSameWrites(m *mixer) {
 // last: the newest row alone does not show that a log made a database. A health check, which
 // asks for alarms through the log, makes no difference.
 func TestMixtures_EqualLastWrite(t *testing.T) {
-	for _, version := range storetest.Some("3.5", "3.6", "3.7") {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			mixturesWithEqualLastWrite(newMixer(t, version))
-		})
-	}
+	eachMixer(t, mixturesWithEqualLastWrite, []string{"3.5", "3.6", "3.7"})
 }
 
 func mixturesWithEqualLastWrite(m *mixer) {
@@ -257,6 +240,16 @@ type mixer struct {
 	user    *user
 	version string
 	cluster string // the initial cluster of all
+}
+
+// eachMixer runs a test with members of some versions.
+func eachMixer(t *testing.T, test func(*mixer), versions []string) {
+	for _, version := range storetest.Some(versions...) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			test(newMixer(t, version))
+		})
+	}
 }
 
 func newMixer(t *testing.T, version string) *mixer {

@@ -172,5 +172,7 @@ func TestRecoverShowsWhatIsGivenUp(t *testing.T) {
 		require.Contains(t, e.Stdout, "All writes after the point are given up, 3 in all:\n         2  pods in shop\n         1  configmaps in shop\n", "%s: %s", name, e)
 		e = l.Must(t, exitOK, append(slices.Clone(args), "--dry-run")...)
 		require.NotContains(t, e.Stdout, "given up", "%s: %s", name, e)
+		e = l.Run(t, append(slices.Clone(args), "--dry-run", "--before", "/registry/pods/shop/x")...)
+		require.Contains(t, e.String(), "not all that is given up is counted: only the rebuild finds the point just before", "%s: %s", name, e)
 	}
 }

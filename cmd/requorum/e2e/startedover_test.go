@@ -63,12 +63,7 @@ func TestEmptiedMember_UntilAccepted_IsNoDefault(t *testing.T) {
 	u.backup(t, c.Endpoints(), repo)
 	first = append(first, putSome(t, c, "/more/", 60)...)
 	u.awaitArchived(t, repo, applied(t, c, 0))
-	storetest.Eventually(t, "the agent is ready", func() error {
-		if code, body := a.get(t, "/readyz"); code != http.StatusOK {
-			return errors.New(body)
-		}
-		return nil
-	})
+	a.awaitReady(t)
 	c.Kill(0)
 	emptied(t, c, 0)
 	putSome(t, c, "/second/", 20)
@@ -112,12 +107,7 @@ func TestEmptiedMember_UntilAccepted_IsNoDefault(t *testing.T) {
 	u.Must(t, exitUsage, "accept", older.String()+"0", "--repo", repo)
 	u.Must(t, exitOK, "accept", newer.String(), "--repo", repo, "--reason", "it's a test")
 	u.Must(t, exitNothing, "accept", newer.String(), "--repo", repo) // it is answered
-	storetest.Eventually(t, "the agent is ready", func() error {
-		if code, body := a.get(t, "/readyz"); code != http.StatusOK {
-			return errors.New(body)
-		}
-		return nil
-	})
+	a.awaitReady(t)
 	require.Equal(t, &newer, u.list(t, repo).Current)
 	u.Must(t, exitOK, plan...)
 	u.Must(t, exitOK, once...)

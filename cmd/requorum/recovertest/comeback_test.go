@@ -14,6 +14,7 @@ import (
 
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/sinks/signing"
 )
 
 // TestPoint5OldMembersComeBack is point 5 of what recover must show, and promise 6
@@ -53,9 +54,11 @@ func TestPoint5OldMembersComeBack(t *testing.T) {
 	s.WaitReady(t, m1)
 	s.nothingMissing(t, "/load/", l, m1)
 
+	ended, warnings := host.ReadEnded(t.Context(), []string{s.Repository}, signing.Keys{})
+	require.Empty(t, warnings)
 	for _, h := range []*Host{m2, m3} {
 		h.LinkUp(t)
-		_, err := h.ControlClient(t, "come-back-1").Start(t.Context())
+		_, err := h.ControlClient(t, "come-back-1").Start(t.Context(), ended)
 		var refused *host.RefusedError
 		if !errors.As(err, &refused) || !strings.Contains(refused.Refusal.Error, timeline) || len(h.Etcd(t)) > 0 {
 			t.Errorf("%s was not refused in the name of timeline %s: %v", h.Name, timeline, err)

@@ -106,7 +106,7 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			cfg, etcd := etcdHost(t, version)
 			line := lineTo(t, cfg, "test")
 			c := line.As(run1)
-			_, err := c.Start(t.Context())
+			_, err := c.Start(t.Context(), nil)
 			require.NoError(t, err)
 			servesKey(t, etcd)
 			state, err := c.Member(t.Context())
@@ -149,7 +149,7 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			if state, err = c.Member(t.Context()); err != nil || len(state.Aside) != 1 || !state.Aside[0].Done || state.Aside[0].Folder != folder {
 				t.Errorf("%+v %v", state, err)
 			}
-			if _, err := c.Start(t.Context()); codeOf(err) != Unstartable {
+			if _, err := c.Start(t.Context(), nil); codeOf(err) != Unstartable {
 				t.Errorf("started without its data: %v", err)
 			}
 			if _, err := line.As(run2).Undo(t.Context()); codeOf(err) != Conflict {
@@ -168,10 +168,10 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			if state, err = c.Member(t.Context()); err != nil || len(state.Aside) > 0 || !slices.Equal(state.Undone, []string{run1}) {
 				t.Errorf("%+v %v", state, err)
 			}
-			_, err = c.Start(t.Context())
+			_, err = c.Start(t.Context(), nil)
 			require.NoError(t, err)
 			servesKey(t, etcd)
-			_, err = c.Start(t.Context())
+			_, err = c.Start(t.Context(), nil)
 			require.NoError(t, err, "started twice")
 			servesKey(t, etcd)
 			_, err = c.Stop(t.Context())

@@ -90,7 +90,7 @@ func testCluster(t *testing.T, version string) {
 		}
 	}
 	for _, h := range hosts {
-		_, err = operators[h].Start(ctx)
+		_, err = operators[h].Start(ctx, nil)
 		require.NoError(t, err)
 	}
 	serves(t, l, results[hosts[0]])

@@ -63,6 +63,7 @@ func TestFaults(t *testing.T) {
 		{"OtherCluster", testOtherCluster},
 		{"OtherPlan", testOtherPlan},
 		{"NoRoom", testNoRoom},
+		{"RoomForTheRest", testRoomForTheRest},
 		{"OthersLeftovers", testOthersLeftovers},
 		{"Killed", testKilled},
 		{"MayStartPutBack", testMayStartPutBack},

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/replaying"
 )
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	if held {
 		o.Logger = slog.New(heldBuild{slog.DiscardHandler})
 	}
-	o.stall, o.wait, o.askFor = time.Duration(stall), 10*time.Millisecond, 10*time.Second
+	o.stall, o.wait = time.Duration(stall), 10*time.Millisecond
 	if err := Serve(context.Background(), os.Stdin, os.Stdout, o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -158,4 +159,19 @@ func testNoRoom(t *testing.T, f *faults) {
 	if err != nil || len(found) > 0 {
 		t.Errorf("copied all the same: %v %v", found, err)
 	}
+}
+
+// testRoomForTheRest: what an earlier attempt has copied needs no room again.
+func testRoomForTheRest(t *testing.T, f *faults) {
+	h, plan := f.copied(t, 0).setAside(run1), f.built(t)
+	image := *plan.Image
+	image.Size, plan.Image = 8<<40, &image // more than is free
+	folder := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run1+"-"+machineStart()+"@"+h.name, image.ID)
+	require.NoError(t, os.MkdirAll(folder, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(folder), safedir.LockName), nil, 0o600))
+	part := filepath.Join(folder, "db"+partSuffix)
+	require.NoError(t, os.WriteFile(part, nil, 0o600))
+	require.NoError(t, os.Truncate(part, image.Size))
+	_, err := h.rebuild(plan, f.peer)
+	failsWith(t, h, err, "were asked for") // there is no such piece
 }

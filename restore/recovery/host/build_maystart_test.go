@@ -1,7 +1,6 @@
 package host
 
 import (
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,15 +12,14 @@ import (
 
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/replaying"
 )
 
 // testMayStartPutBack: old data that somebody puts back by hand, where it had been
 // superseded, is not started; put back by an undo it is.
 func testMayStartPutBack(t *testing.T, f *faults) {
 	h := f.copied(t, 0)
-	h.cfg.Repositories = nil
 	h.setAside(run1)
 	plan := f.built(t)
 	_, err := h.rebuild(plan, f.peer)
@@ -32,7 +30,7 @@ func testMayStartPutBack(t *testing.T, f *faults) {
 	// By hand: what is set aside is copied back.
 	require.NoError(t, os.Rename(filepath.Join(dir, "member"), filepath.Join(dir, "elsewhere")))
 	copyFolder(t, state.Aside[0].Folder, filepath.Join(dir, "member"))
-	_, err = h.operator(run1).Start(t.Context())
+	_, err = h.operator(run1).Start(t.Context(), nil)
 	if codeOf(err) != Unstartable || !strings.Contains(err.Error(), plan.Old.String()+", which was superseded by cluster "+plan.New.String()) {
 		t.Errorf("%v", err)
 	}
@@ -41,7 +39,7 @@ func testMayStartPutBack(t *testing.T, f *faults) {
 	_, err = h.operator(run1).Undo(t.Context())
 	require.NoError(t, err)
 	h.cfg.Member.Command.Start = []string{"/bin/false"}
-	if _, err = h.operator(run1).Start(t.Context()); codeOf(err) != Failed || !strings.Contains(err.Error(), "false: exit status 1") {
+	if _, err = h.operator(run1).Start(t.Context(), nil); codeOf(err) != Failed || !strings.Contains(err.Error(), "false: exit status 1") {
 		t.Errorf("after the undo: %v", err)
 	}
 	if by := takenBack(t, h, plan.Old); len(by) != 1 || by[0] != plan.New {
@@ -74,10 +72,15 @@ func TestMayStartRepository(t *testing.T) {
 		require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now(), Reason: "test"}))
 	}
 	open(t, old)
-	cfg := &Config{Repositories: []string{folder}}
-	h := &host{process: quietly(time.Minute), Config: cfg}
+	cfg := quietHost(t)
+	logOf(t, cfg, old.ClusterID)
 	ask := func(takenBack ...snapshot.ID) ([]string, error) {
-		return h.superseded(t.Context(), snapshot.ID(old.ClusterID), takenBack)
+		state := &stateFile{}
+		for _, by := range takenBack {
+			state.Undone = append(state.Undone, Undone{Old: snapshot.ID(old.ClusterID), New: by})
+		}
+		ended, warnings := ReadEnded(t.Context(), []string{folder}, signing.Keys{})
+		return warnings, (&host{Config: cfg, State: state}).mayStart(ended)
 	}
 	if warnings, err := ask(); err != nil || warnings != nil {
 		t.Errorf("a timeline that lives: %v %v", warnings, err)
@@ -96,21 +99,13 @@ func TestMayStartRepository(t *testing.T) {
 	defer l.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "a")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")
-	h.askFor = 300 * time.Millisecond
-	cfg.Repositories = []string{filepath.Join(t.TempDir(), "none"), "s3://bucket/prefix?region=x&endpoint=http://" + l.Addr().String()}
+	away := []string{filepath.Join(t.TempDir(), "none"), "s3://bucket/prefix?region=x&endpoint=http://" + l.Addr().String()}
 	began := time.Now()
-	warnings, err := ask()
-	if err != nil || len(warnings) != 2 || !strings.Contains(warnings[0]+warnings[1], "repositories[0]") {
-		t.Errorf("away: %q %v", warnings, err)
+	ended, warnings := readEnded(t.Context(), away, signing.Keys{}, 300*time.Millisecond)
+	if len(ended) > 0 || len(warnings) != 2 || !strings.Contains(warnings[0]+warnings[1], "repositories[0]") {
+		t.Errorf("away: %q %v", warnings, ended)
 	}
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it took %v", took)
 	}
-}
-
-// quietly is a process that asks repositories for so long.
-func quietly(askFor time.Duration) *process {
-	o := Options{Logger: slog.New(slog.DiscardHandler), CheckBase: replaying.CheckBase, tuning: tuning{}.orDefault()}
-	o.askFor = askFor
-	return &process{Options: o}
 }

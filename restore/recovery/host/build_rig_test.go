@@ -128,7 +128,6 @@ func (l *lost) host(t *testing.T, i int, dir, initialCluster string) *testHost {
 	h := &testHost{t: t, lost: l, name: m.Name, client: m.ClientURL, stall: time.Minute, piece: 512 << 10, read: &sync.Mutex{}}
 	cfg := &Config{}
 	cfg.StateDir = filepath.Join(t.TempDir(), "state")
-	cfg.Repositories = []string{l.repository}
 	cfg.Member = supervisor.MemberConfig{Name: m.Name, DataDir: dir}
 	cfg.Member.Kind, cfg.Member.Command = supervisor.Command, h.command(initialCluster, dir)
 	cfg.Member.StopTimeout, cfg.Member.StartTimeout = yamlfile.Duration(20*time.Second), yamlfile.Duration(20*time.Second)

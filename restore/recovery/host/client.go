@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -363,8 +361,10 @@ func (c *Client) Decide(ctx context.Context, d Decision) (*Done, error) {
 // Stop stops the member, and fails where that is not proved.
 func (c *Client) Stop(ctx context.Context) (*Done, error) { return c.act(ctx, verbStop) }
 
-// Start starts the member, which has to have data to start from.
-func (c *Client) Start(ctx context.Context) (*Done, error) { return c.act(ctx, verbStart) }
+// Start starts the member, which has to have data to start from, and not of a cluster that has ended.
+func (c *Client) Start(ctx context.Context, ended []Ended) (*Done, error) {
+	return ask[Done](ctx, c, verbStart, startArguments{ended}, nil)
+}
 
 // SetAside sets the stopped member's data aside.
 func (c *Client) SetAside(ctx context.Context) (*Done, error) { return c.act(ctx, verbSetAside) }
@@ -435,14 +435,3 @@ func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
 // summaryLimit is more than a summary can have: some 20 bytes for each entry of a log that
 // has a hundred million. A variable for tests.
 var summaryLimit int64 = 4 << 30
-
-// Credentials are the variables of the operator's environment with which repositories are opened.
-func Credentials() map[string]string {
-	environment := map[string]string{}
-	for _, name := range place.Environment() {
-		if v := os.Getenv(name); v != "" {
-			environment[name] = v
-		}
-	}
-	return environment
-}

@@ -32,13 +32,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
-	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -58,7 +56,6 @@ type Options struct {
 // tuning is what tests shorten; zero is the default.
 type tuning struct {
 	pieceSize int64         // fetched in one request
-	askFor    time.Duration // the repositories, where nothing is read of them yet
 	stall     time.Duration // how long a copy may stand still
 	wait      time.Duration // between attempts at a piece
 }
@@ -91,7 +88,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 
 func (t tuning) orDefault() tuning {
 	if t.pieceSize == 0 {
-		t = tuning{pieceSize: 64 << 20, askFor: 10 * time.Second, stall: 30 * time.Second, wait: time.Second}
+		t = tuning{pieceSize: 64 << 20, stall: 30 * time.Second, wait: time.Second}
 	}
 	return t
 }
@@ -176,14 +173,6 @@ func (p *process) configure(r *incoming) (*configured, error) {
 	defer p.mu.Unlock()
 	if p.cfg != nil {
 		return nil, refused(BadRequest, errors.New("it was configured before"))
-	}
-	for name, value := range cfg.Environment {
-		if _, own := os.LookupEnv(name); own {
-			continue // the host's own counts
-		}
-		if err := os.Setenv(name, value); err != nil {
-			return nil, refused(BadRequest, fmt.Errorf("variable %q: %w", name, err))
-		}
 	}
 	p.cfg = &cfg
 	return &configured{Epoch: known.Epoch}, nil
@@ -338,12 +327,4 @@ type Config struct {
 	Member   supervisor.MemberConfig
 	Clients  []supervisor.ClientConfig
 	StateDir string
-	// Repositories are the URLs that are asked, before a member is started, whether its timeline
-	// was superseded.
-	Repositories []string
-	// Trust says whose signatures are believed there; nil: nobody's is checked.
-	Trust *signing.Files
-	// Environment are the operator's variables with credentials of repositories. They
-	// are secret, and count for the host process alone.
-	Environment map[string]string
 }

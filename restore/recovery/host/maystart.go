@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,22 +21,31 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
+// Ended are the marks that ended all timelines of one cluster in a repository.
+type Ended []repository.Superseded
+
 // mayStart refuses a member of a cluster that another one has taken the place of:
-// by what this host remembers, and by the repositories.
-func (h *host) mayStart(ctx context.Context) (warnings []string, err error) {
+// by what this host remembers, and by the marks in the repositories.
+func (h *host) mayStart(ended []Ended) error {
 	cluster, err := h.cluster()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if b := h.State.Superseding(cluster); b != nil {
-		return nil, fmt.Errorf("the data in %s is of cluster %s, which was superseded by cluster %s in run %s: undo that run to go back to it, or set the data aside",
+		return fmt.Errorf("the data in %s is of cluster %s, which was superseded by cluster %s in run %s: undo that run to go back to it, or set the data aside",
 			h.Config.Member.DataDir, cluster, b.New, b.Run)
 	}
-	warnings, err = h.superseded(ctx, cluster, h.State.TakenBack(cluster))
-	for _, w := range warnings {
-		h.Logger.Warn("before a member is started", "warning", w)
+	takenBack := h.State.TakenBack(cluster)
+	var all error
+	for _, marks := range ended {
+		newest := marks[len(marks)-1]
+		if snapshot.ID(newest.Timeline.ClusterID) != cluster || slices.ContainsFunc(marks, func(m repository.Superseded) bool { return slices.Contains(takenBack, snapshot.ID(m.By.ClusterID)) }) {
+			continue
+		}
+		all = errors.Join(all, fmt.Errorf("the data is of cluster %s, whose timeline %s was superseded by %s (%s): start the members of the newer cluster, or undo that recovery to go back to this one",
+			cluster, newest.Timeline, newest.By, newest.Reason))
 	}
-	return warnings, err
+	return all
 }
 
 // cluster is the one whose member the directories are of, as their log says.
@@ -51,8 +61,8 @@ func (h *host) cluster() (snapshot.ID, error) {
 // MayStart is the check before a member is started by its own supervisor: it fails
 // where the directories are of a cluster that another one has taken the place of, or
 // were left by a recovery that is under way. Directories without a member are a new
-// one's, and may be started. Warnings say what could not be asked, and what did not count.
-func MayStart(ctx context.Context, cfg *Config) (warnings []string, err error) {
+// one's, and may be started. Warnings are those of ReadEnded.
+func MayStart(ctx context.Context, cfg *Config, repositories []string, keys signing.Keys) (warnings []string, err error) {
 	h, err := newHost(&process{Options: Options{Logger: slog.New(slog.DiscardHandler), tuning: tuning{}.orDefault()}}, cfg)
 	if err != nil {
 		return nil, err
@@ -67,7 +77,8 @@ func MayStart(ctx context.Context, cfg *Config) (warnings []string, err error) {
 	if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
 		return nil, err
 	}
-	return h.mayStart(ctx)
+	ended, warnings := ReadEnded(ctx, repositories, keys)
+	return warnings, h.mayStart(ended)
 }
 
 // noMember reports whether the directories hold nothing of a member, not even what a
@@ -88,125 +99,100 @@ func noMember(dataDir, walDir string) (bool, error) {
 	return true, nil
 }
 
-// superseded asks the repositories whether a cluster was superseded: it was where one
-// of them has timelines of it, and all of these have ended. One that cannot be asked
-// in time is a warning: a repository that is away must not keep a cluster down. So is what
-// was passed over because nobody who is trusted signed it.
-func (h *host) superseded(ctx context.Context, cluster snapshot.ID, takenBack []snapshot.ID) (warnings []string, err error) {
+// ReadEnded asks repositories which clusters were superseded: those all of whose timelines have ended
+// there. One that cannot be asked within 10 s is a warning: a repository that is unreachable must not
+// keep a cluster down. So is what does not count because nobody who is trusted signed it.
+func ReadEnded(ctx context.Context, urls []string, keys signing.Keys) (ended []Ended, warnings []string) {
+	return readEnded(ctx, urls, keys, 10*time.Second)
+}
+
+func readEnded(ctx context.Context, urls []string, keys signing.Keys, within time.Duration) (ended []Ended, warnings []string) {
 	type answer struct {
-		ended   *repository.Superseded
+		i       int
+		ended   []Ended
 		foreign string
+		err     error
 	}
-	answers, errs := askEach(ctx, h, func(ctx context.Context, repo *repository.Repository) (a answer, err error) {
-		a.ended, err = newestEnd(ctx, repo, cluster, takenBack)
-		if names, why := repo.Foreign(); len(names) > 0 {
-			a.foreign = why[names[0]].Error()
-			if n := len(names) - 1; n > 0 {
-				a.foreign += fmt.Sprintf("; %d others are foreign, too", n)
-			}
+	late := fmt.Errorf("it gave no answer in %v", within)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, late)
+	defer cancel()
+	all, answers := make([]answer, len(urls)), make(chan answer, len(urls))
+	for i, url := range urls {
+		all[i].err = late
+		go func() {
+			a := answer{i: i}
+			a.ended, a.foreign, a.err = endedIn(ctx, url, keys)
+			answers <- a
+		}()
+	}
+wait:
+	for range urls {
+		select {
+		case a := <-answers:
+			all[a.i] = a
+		case <-ctx.Done(): // a folder of a dead mount hears of no deadline
+			break wait
 		}
-		return a, err
-	})
-	for i, a := range answers {
+	}
+	for i, a := range all {
+		ended = append(ended, a.ended...)
 		if a.foreign != "" {
 			warnings = append(warnings, a.foreign)
 		}
-		if errs[i] != nil {
-			warnings = append(warnings, fmt.Sprintf("whether the member's timeline was superseded could not be asked of repositories[%d]: %v: make sure that no newer cluster took its place", i, errs[i]))
-		} else if a.ended != nil {
-			err = errors.Join(err, fmt.Errorf("the data is of cluster %s, whose timeline %s was superseded by %s (%s): start the members of the newer cluster, or undo that recovery to go back to this one",
-				cluster, a.ended.Timeline, a.ended.By, a.ended.Reason))
+		if a.err != nil {
+			warnings = append(warnings, fmt.Sprintf("whether the member's timeline was superseded could not be asked of repositories[%d]: %v: make sure that no newer cluster took its place", i, a.err))
 		}
 	}
-	return warnings, err
+	return ended, warnings
 }
 
-// newestEnd is the mark that ended the newest timeline of a cluster, where all of them
-// have ended; nil where one lives, or none is known.
-func newestEnd(ctx context.Context, repo *repository.Repository, cluster snapshot.ID, takenBack []snapshot.ID) (*repository.Superseded, error) {
+// endedIn reads which clusters have ended in a repository, and says what there is foreign.
+func endedIn(ctx context.Context, url string, keys signing.Keys) (ended []Ended, foreign string, err error) {
+	sink, err := place.Open(ctx, url, sinks.Options{Retry: sinks.Retry{For: askFor}})
+	if err != nil {
+		return nil, "", because(ctx, err)
+	}
+	repo, err := repository.Open(ctx, repository.WithKeys(sink, keys))
+	if err == nil {
+		ended, err = endedClusters(ctx, repo)
+		if names, why := repo.Foreign(); len(names) > 0 {
+			foreign = why[names[0]].Error()
+			if n := len(names) - 1; n > 0 {
+				foreign += fmt.Sprintf("; %d others are foreign, too", n)
+			}
+		}
+	}
+	if err = errors.Join(err, sink.Close()); err != nil {
+		return nil, foreign, because(ctx, err)
+	}
+	return ended, foreign, nil
+}
+
+// endedClusters are the clusters all of whose timelines have ended.
+func endedClusters(ctx context.Context, repo *repository.Repository) ([]Ended, error) {
 	ids, err := repo.TimelineIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var newest *repository.Superseded
+	marks, live := map[uint64]Ended{}, map[uint64]bool{}
 	for _, id := range ids {
-		if snapshot.ID(id.ClusterID) != cluster {
-			continue
-		}
-		ended, is, err := repo.Superseded(ctx, id)
+		mark, is, err := repo.Superseded(ctx, id)
 		switch {
 		case errors.Is(err, repository.ErrAltered):
 			// In doubt it has ended, and the damage is the reason.
-			ended = repository.Superseded{Timeline: id, Reason: err.Error()}
+			mark = repository.Superseded{Timeline: id, Reason: err.Error()}
 		case err != nil:
 			return nil, err
-		case !is, slices.Contains(takenBack, snapshot.ID(ended.By.ClusterID)):
-			return nil, nil
+		case !is:
+			live[id.ClusterID] = true
+			continue
 		}
-		newest = &ended
+		marks[id.ClusterID] = append(marks[id.ClusterID], mark)
 	}
-	return newest, nil
-}
-
-// askEach asks something of each repository of the configuration, in the time that there is
-// for all of them, and gives the answers in their order: one, or an error.
-func askEach[T any](ctx context.Context, h *host, ask func(context.Context, *repository.Repository) (T, error)) ([]T, []error) {
-	type answer struct {
-		i     int
-		value T
-		err   error
-	}
-	late := fmt.Errorf("it gave no answer in %v", h.askFor)
-	ctx, cancel := context.WithTimeoutCause(ctx, h.askFor, late)
-	defer cancel()
-	urls := h.Config.Repositories
-	values, errs, answers := make([]T, len(urls)), make([]error, len(urls)), make(chan answer, len(urls))
-	for i, url := range urls {
-		errs[i] = late
-		go func() {
-			a := answer{i: i}
-			var repo *repository.Repository
-			if repo, a.err = h.open(ctx, url); a.err == nil {
-				a.value, a.err = ask(ctx, repo)
-				a.err = errors.Join(a.err, repo.Sink().Close())
-			}
-			if a.err != nil {
-				a.err = because(ctx, a.err)
-			}
-			answers <- a
-		}()
-	}
-	for range urls {
-		select {
-		case a := <-answers:
-			values[a.i], errs[a.i] = a.value, a.err
-		case <-ctx.Done(): // a folder of a dead mount hears of no deadline
-			return values, errs
-		}
-	}
-	return values, errs
+	maps.DeleteFunc(marks, func(cluster uint64, _ Ended) bool { return live[cluster] })
+	return slices.Collect(maps.Values(marks)), nil
 }
 
 // askFor is how long one is tried that is asked along with others, within a time that
 // is short already.
 const askFor = 5 * time.Second
-
-// open opens a repository of the configuration. The caller closes its sink.
-func (h *host) open(ctx context.Context, url string) (*repository.Repository, error) {
-	var keys signing.Keys
-	if files := h.Config.Trust; files != nil {
-		var err error
-		if keys.Trust, err = signing.ParseTrust(*files); err != nil {
-			return nil, err
-		}
-	}
-	sink, err := place.Open(ctx, url, sinks.Options{Retry: sinks.Retry{For: askFor}})
-	if err != nil {
-		return nil, err
-	}
-	repo, err := repository.Open(ctx, repository.WithKeys(sink, keys))
-	if err != nil {
-		return nil, errors.Join(err, sink.Close())
-	}
-	return repo, nil
-}

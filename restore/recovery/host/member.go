@@ -19,18 +19,17 @@ func (h *host) stop(ctx context.Context, _ Header, _ *none) (*Done, error) {
 }
 
 // start starts the member.
-func (h *host) start(ctx context.Context, _ Header, _ *none) (*Done, error) {
+func (h *host) start(ctx context.Context, _ Header, a *startArguments) (*Done, error) {
 	m := h.Config.Member
 	if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
 		return nil, err
 	}
-	warnings, err := h.mayStart(ctx)
-	if err != nil {
+	if err := h.mayStart(a.Ended); err != nil {
 		return nil, refused(Unstartable, err)
 	}
 	ctx, cancel := withTimeout(ctx, "start", time.Duration(m.StartTimeout))
 	defer cancel()
-	return &Done{Warnings: warnings}, h.Controller.Start(ctx)
+	return &Done{}, h.Controller.Start(ctx)
 }
 
 func withTimeout(ctx context.Context, what string, d time.Duration) (context.Context, context.CancelFunc) {

@@ -93,6 +93,11 @@ type hashArguments struct {
 	Revision int64  `json:"revision"`
 }
 
+// startArguments are those of Start.
+type startArguments struct {
+	Ended []Ended `json:"ended,omitempty"` // in the repositories
+}
+
 // quiesceArguments are those of Quiesce.
 type quiesceArguments struct {
 	// Kill says that clients are killed that take long to end: without a quorum they wait for

@@ -188,15 +188,19 @@ func (s *rebuilding) receive(ctx context.Context, built *Rebuilt) error {
 	}
 	// Pieces of two images are never put together.
 	file := &received{path: filepath.Join(s.folder, image.ID, "db")}
-	if err := checkSpace(s.folder, image.Size+logSpace, "the database that is copied, and a log"); err != nil {
-		return err
-	}
 	began := time.Now()
 	c := Copier{Logger: s.Logger, tuning: s.tuning, Fetch: func(ctx context.Context, a DataArguments, w io.Writer) (*Sent, error) {
 		var sent Sent
 		err := s.conn.Call(ctx, Header{}, verbFetch, FetchArguments{Member: image.From, DataArguments: a}, &sent, w)
 		return &sent, err
 	}}
+	_, here, err := c.brought(file.path, image.Size)
+	if err != nil {
+		return err
+	}
+	if err := checkSpace(s.folder, image.Size-here+logSpace, "the rest of the database that is copied, and a log"); err != nil {
+		return err
+	}
 	bytes, err := c.Copy(ctx, DataArguments{File: DatabaseName}, image.Size, file.path)
 	if err != nil {
 		return fmt.Errorf("copy the database from %s: %w", image.where(), err)

@@ -28,7 +28,7 @@ func TestSurvey(t *testing.T) {
 	if err != nil || there == 0 {
 		t.Fatalf("%d bytes, %v", there, err)
 	}
-	_, err = c.Start(t.Context())
+	_, err = c.Start(t.Context(), nil)
 	require.NoError(t, err)
 	servesKey(t, etcd)
 	if n, err := survey(""); codeOf(err) != Running || n > 0 {

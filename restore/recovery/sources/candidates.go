@@ -21,13 +21,23 @@ type ranking struct {
 	members []snapshot.ID
 }
 
-// need is the end of the best log that counts.
-func (r *ranking) need() uint64 {
-	var index uint64
+// need is the end of the best log that counts, and whose it is.
+func (r *ranking) need() (index uint64, owners []string) {
 	for _, s := range r.proof.witnesses {
-		index = max(index, r.history.cut[s].index)
+		switch end := r.history.cut[s].index; {
+		case end > index:
+			index, owners = end, []string{s.name}
+		case end == index:
+			owners = append(owners, s.name)
+		}
 	}
-	return index
+	return index, owners
+}
+
+// holdsAll reports whether a state that ends at an index holds all that was acknowledged.
+func (r *ranking) holdsAll(index uint64) bool {
+	need, _ := r.need()
+	return r.proof.proven && index >= need
 }
 
 // seen is the last index that anything shows was there.
@@ -61,25 +71,19 @@ func (r *ranking) candidates() []Candidate {
 		}
 	}
 	var all []Candidate
-	var use []*source
 	reach := uint64(0)
 	for _, s := range r.history.sources {
 		c := Candidate{Name: s.name, Kind: FromSurvivor, Findings: r.findings(s)}
 		if s.archive != nil {
 			c.Kind = FromArchive
 		}
-		c.Source = composer{r.history, r.ties, []*source{s}, r.until, r.target}.best()
-		if !r.removed(s) {
-			use = append(use, s)
-			if c.Source != nil {
-				reach = max(reach, c.Source.Index)
-			}
+		if c.Source = r.way(s, []*source{s}, nil); c.Source != nil && !r.removed(s) {
+			reach = max(reach, c.Source.Index)
 		}
 		all = append(all, c)
 	}
-	whole := composer{r.history, r.ties, use, r.until, r.target}
-	if s := whole.best(); s != nil && len(s.Owners()) > 1 && (s.Index > reach || whole.target.Searches() && !slices.ContainsFunc(all, func(c Candidate) bool {
-		return c.Source != nil && !whole.better(s, c.Source)
+	if s := r.joined(); s != nil && len(s.Owners()) > 1 && (s.Index > reach || r.target.Searches() && !slices.ContainsFunc(all, func(c Candidate) bool {
+		return c.Source != nil && r.better(c.Source, s) == c.Source
 	})) {
 		all = append(all, Candidate{Name: s.name(), Kind: FromJoined, Source: s})
 	}
@@ -92,6 +96,15 @@ func (r *ranking) candidates() []Candidate {
 		r.rank(all, i)
 	}
 	return all
+}
+
+// joined is the best way from any database along any logs.
+func (r *ranking) joined() (best *Source) {
+	use := slices.DeleteFunc(slices.Clone(r.history.sources), r.removed)
+	for _, s := range use {
+		best = r.better(best, r.way(s, use, use))
+	}
+	return best
 }
 
 func (r *ranking) source(name string) *source {
@@ -146,7 +159,7 @@ func (r *ranking) loss(index uint64) Loss {
 		nothing += " since it was started with --force-new-cluster; what that dropped was lost then"
 	}
 	switch seen := r.seen(); {
-	case r.proof.proven && index >= r.need():
+	case r.holdsAll(index):
 		return Loss{Text: nothing}
 	case seen > index:
 		n := seen - index
@@ -190,7 +203,7 @@ func (r *ranking) compare(a, b Candidate) int {
 	if c := First(r.eligible(&a), r.eligible(&b)); c != 0 || a.Source == nil || b.Source == nil {
 		return c
 	}
-	full := func(c *Candidate) bool { return r.proof.proven && r.sound(c) && c.Source.Index >= r.need() }
+	full := func(c *Candidate) bool { return r.sound(c) && r.holdsAll(c.Source.Index) }
 	return cmp.Or(
 		First(full(&a), full(&b)),
 		cmp.Compare(b.Source.Index, a.Source.Index),
@@ -315,130 +328,123 @@ func (r *ranking) findings(s *source) []Finding {
 	return all
 }
 
-// composer finds out how far a state can be rebuilt of some sources.
-type composer struct {
-	history *history
-	ties    ties
-	use     []*source // the sources that may be used
-	until   uint64    // no entry after it; 0 for no such limit
-	target  walreplay.Target
-}
-
-// best is the way that leads furthest; nil where there is none. Of several, the
-// one of fewer pieces, and then the one with less to replay.
-func (c composer) best() *Source {
+// way returns the best way to the end of a log from a database of these owners, nil if there is none. Of
+// several ways it is the one of fewer pieces, then the one with less to replay. If no database is in
+// reach of the log itself, one survivor's log and one archive, of leads, may lead to it: a second
+// survivor is needed if the database of the best log is damaged, and the log begins behind the others'.
+func (r *ranking) way(s *source, from, leads []*source) *Source {
 	var best *Source
-	for _, owner := range c.use {
-		if s := c.begunBy(owner); s != nil && c.better(s, best) {
-			best = s
+	if slices.Contains(from, s) {
+		for _, b := range r.images(s) {
+			best = r.better(best, &Source{Base: b, Log: []Piece{}, Index: b.Index, Term: b.Term})
 		}
+	}
+	for _, g := range s.ranges {
+		best = r.better(best, r.upTo(s, g, min(g.Last, r.end(s)), from, leads))
+	}
+	if best != nil && len(best.Log) > 0 {
+		best.Term = r.termOf(r.source(best.Log[len(best.Log)-1].Owner), best.Index)
 	}
 	return best
 }
 
-// begunBy is the best way that begins with a database of one source.
-func (c composer) begunBy(owner *source) *Source {
-	var best *Source
-	for _, i := range owner.images {
-		if i.Index > c.end(owner) || c.target.Kind == walreplay.AtRevision && i.Revision > c.target.Revision {
-			continue
-		}
-		if s := c.from(owner, i); c.better(s, best) {
-			best = s
+// upTo is the best way to an entry in a range of a log.
+func (r *ranking) upTo(s *source, g Range, last uint64, from, leads []*source) (best *Source) {
+	for _, o := range from {
+		for _, b := range r.images(o) {
+			if b.Index < last && r.begins(o, b, s, g) {
+				best = r.better(best, &Source{Base: b, Log: []Piece{{s.name, b.Index + 1, last}}, Index: last})
+			}
 		}
 	}
-	return best
-}
-
-func (c composer) better(s, than *Source) bool {
-	// The point is looked for in the log: the more of it there is, the surer it is in it.
-	if than != nil && s.Index == than.Index && c.target.Searches() && s.Base.Index != than.Base.Index {
-		return s.Base.Index < than.Base.Index
-	}
-	return s.better(than)
-}
-
-func (s *Source) better(than *Source) bool {
-	return than == nil || s.Index > than.Index || s.Index == than.Index &&
-		(len(s.Log) < len(than.Log) || len(s.Log) == len(than.Log) && s.Base.Index > than.Base.Index)
-}
-
-// end is the last entry of a source that may be used. What a database holds was
-// committed, also beyond the end of its log.
-func (c composer) end(s *source) uint64 {
-	end := c.history.cut[s].index
-	if c.until > 0 {
-		end = min(end, c.until)
-	}
-	return end
-}
-
-// from follows the logs from a database on: always the one that leads furthest.
-func (c composer) from(owner *source, b Base) *Source {
-	s := &Source{Base: b, Log: []Piece{}, Index: b.Index, Term: b.Term}
-	var at *source // whose piece was the last
-	for {
-		next, last := c.next(owner, b, at, s.Index)
-		if next == nil {
-			break
-		}
-		if at == next {
-			s.Log[len(s.Log)-1].Last = last
-		} else {
-			s.Log = append(s.Log, Piece{next.name, s.Index + 1, last})
-		}
-		s.Index, at = last, next
-	}
-	if at != nil {
-		s.Term = c.termOf(at, s.Index)
-	}
-	return s
-}
-
-// next is the log that goes on furthest after an index, and up to where.
-func (c composer) next(owner *source, b Base, at *source, index uint64) (next *source, last uint64) {
-	last = index
-	for _, s := range c.use {
-		for _, r := range s.ranges {
-			end := min(r.Last, c.end(s))
-			if r.First > index+1 || end <= last || s == at {
+	for _, o := range leads {
+		rest := slices.DeleteFunc(slices.Clone(leads), func(l *source) bool { return (l.archive == nil) == (o.archive == nil) })
+		for _, h := range o.ranges {
+			at := r.meet(o, h, s, g, last)
+			if at == 0 {
 				continue
 			}
-			if at == nil && c.begins(owner, b, s, r) || at != nil && r.First <= index && c.ties.joined(at, s, index) {
-				next, last = s, end
+			if way := r.upTo(o, h, at, from, rest); way != nil {
+				way.Log, way.Index = append(way.Log, Piece{s.name, at + 1, last}), last
+				best = r.better(best, way)
 			}
 		}
 	}
-	return next, last
+	return best
+}
+
+// meet is the last entry that ranges of two logs both hold, before another one; 0 if they do not meet.
+func (r *ranking) meet(a *source, x Range, b *source, y Range, before uint64) uint64 {
+	met := r.ties.relation(a, b)
+	if a == b || met == nil || before == 0 {
+		return 0
+	}
+	at := min(x.Last, y.Last, met.Last, r.end(a), before-1)
+	if at < max(x.First, y.First, met.First, 1) {
+		return 0
+	}
+	return at
+}
+
+// images are the databases of a source that may be begun from. What a database holds was committed,
+// also beyond the end of its log.
+func (r *ranking) images(s *source) (all []Base) {
+	for _, b := range s.images {
+		if b.Index <= r.end(s) && (r.target.Kind != walreplay.AtRevision || b.Revision <= r.target.Revision) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// better is the better one of two ways; either may be nil.
+func (r *ranking) better(a, b *Source) *Source {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	order := cmp.Compare(b.Index, a.Index)
+	if r.target.Searches() { // the more of the log there is, the surer the point is in it
+		order = cmp.Or(order, cmp.Compare(a.Base.Index, b.Base.Index))
+	}
+	if cmp.Or(order, cmp.Compare(len(a.Log), len(b.Log)), cmp.Compare(b.Base.Index, a.Base.Index)) <= 0 {
+		return a
+	}
+	return b
+}
+
+// end is the last entry of a source that may be used.
+func (r *ranking) end(s *source) uint64 {
+	end := r.history.cut[s].index
+	if r.until > 0 {
+		end = min(end, r.until)
+	}
+	return end
 }
 
 // begins reports whether a range of a log goes on from a database: a member's own
 // does, unless it holds another entry where the database ends; another's has to
 // hold the very entry that the database ends with.
-func (c composer) begins(owner *source, b Base, s *source, r Range) bool {
+func (r *ranking) begins(owner *source, b Base, s *source, g Range) bool {
 	term := s.termAt(b.Index)
 	if s == owner {
-		return term == 0 || term == b.Term
+		return g.First <= b.Index+1 && (term == 0 || term == b.Term)
 	}
-	if r.First > b.Index {
-		return false
-	}
-	return term == b.Term || c.ties.joined(owner, s, b.Index)
+	return g.First <= b.Index && (term == b.Term || r.ties.joined(owner, s, b.Index))
 }
 
 // termOf is the term of a source's entry, as far as it is known.
-func (c composer) termOf(s *source, index uint64) uint64 {
-	if cut := c.history.cut[s]; cut.index == index && cut.term != 0 {
+func (r *ranking) termOf(s *source, index uint64) uint64 {
+	if cut := r.history.cut[s]; cut.index == index && cut.term != 0 {
 		return cut.term
 	}
 	if term := s.termAt(index); term != 0 {
 		return term
 	}
-	for _, o := range c.history.sources {
-		if r := c.ties.relation(s, o); r != nil && r.Last == index && r.LastTerm != 0 {
-			return r.LastTerm
+	for _, o := range r.history.sources {
+		if m := r.ties.relation(s, o); m != nil && m.Last == index && m.LastTerm != 0 {
+			return m.LastTerm
 		}
-		if o.index == index && c.ties.joined(s, o, index) {
+		if o.index == index && r.ties.joined(s, o, index) {
 			return o.term
 		}
 	}

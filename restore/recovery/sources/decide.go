@@ -215,8 +215,9 @@ func (d *decision) decide(c *Candidate) error {
 		p.Why = "a point in the past was asked for, " + d.req.Target.String() + ": what came after it is left out on purpose. Of the newest state: " + p.Why
 	case len(others) > 0:
 		p.Why = "writes that were acknowledged in another history are not in it (" + strings.Join(others, "; ") + "). Within its own: " + p.Why
-	case r.proof.proven && c.LastIndex < r.need():
-		p.Why = fmt.Sprintf("acknowledged writes may be among the entries after raft index %d, up to %d, that it does not hold. Of the best: %s", c.LastIndex, r.need(), p.Why)
+	case r.proof.proven && !r.holdsAll(c.LastIndex):
+		end, owners := r.need()
+		p.Why = fmt.Sprintf("acknowledged writes may be among the entries after raft index %d, up to %d, that it does not hold and the log of %s does. Of the best: %s", c.LastIndex, end, strings.Join(owners, ", "), p.Why)
 	default:
 		p.Proven = r.proof.proven
 	}

@@ -3,6 +3,7 @@ package sources
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,12 +17,15 @@ const countLimit = 30 * time.Second
 // GivenUp counts the writes that a plan leaves out: those after a point in the past, or
 // behind the end of what was chosen. It reads the log of the same history that reaches
 // furthest, of those in the places and the repositories of r. Nil if none reaches further
-// than the plan, or if the point shows only in a replay (before a key). An error comes with
-// what was counted until then.
+// than the plan. An error comes with what was counted until then: nothing if only a replay,
+// too long for a plan, finds the point (before a key).
 func (p *Plan) GivenUp(ctx context.Context, f *Findings, r RebuildRequest) (up *walreplay.GivenUp, err error) {
 	c := p.Candidate(p.Chosen)
-	if c == nil || c.Source == nil || c.History == 0 || r.Target.Kind == walreplay.BeforeKey || r.Target.Kind == walreplay.BeforePrefix {
+	switch {
+	case c == nil || c.Source == nil || c.History == 0:
 		return nil, nil
+	case r.Target.Searches():
+		return nil, fmt.Errorf("only the rebuild finds %s; its report has the number", r.Target)
 	}
 	furthest := f.furthest(&p.Histories[c.History-1], &r)
 	inThePast := r.Target.Kind == walreplay.AtTime || r.Target.Kind == walreplay.AtRevision
@@ -30,9 +34,10 @@ func (p *Plan) GivenUp(ctx context.Context, f *Findings, r RebuildRequest) (up *
 	}
 	ctx, cancel := context.WithTimeout(ctx, countLimit)
 	defer cancel()
+	r.Source = Source{Log: []Piece{furthest}}
 	pieces := newPieces(&r)
 	defer func() { err = errors.Join(err, pieces.close()) }()
-	history, err := pieces.log(ctx, furthest)
+	history, err := pieces.log(ctx, furthest.Owner)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -168,7 +169,7 @@ func TestPromise2AgainstAModel(t *testing.T) {
 	if testing.Short() {
 		runs = 4000
 	}
-	refused, lost, joined, proven, ways := 0, 0, 0, 0, 0
+	refused, lost, joined, two, proven, ways := 0, 0, 0, 0, 0, 0
 	for seed := range uint64(runs) {
 		m := &model{r: rand.New(rand.NewPCG(seed, 7))}
 		size := 1 + 2*m.r.IntN(3)
@@ -216,6 +217,12 @@ func TestPromise2AgainstAModel(t *testing.T) {
 		if c.Kind == FromJoined {
 			joined++
 		}
+		switch survivors, archives := kindsOf(c.Source.Log); {
+		case survivors > 2 || archives > 1:
+			t.Errorf("seed %d: more logs are joined than a second one and an archive: %+v", seed, c.Source)
+		case survivors == 2:
+			two++
+		}
 		for _, peer := range c.Source.Peers {
 			if peer.Source == "" {
 				continue
@@ -232,10 +239,26 @@ func TestPromise2AgainstAModel(t *testing.T) {
 			}
 		}
 	}
-	if refused == 0 || lost == 0 || joined == 0 || proven == 0 || ways == 0 {
-		t.Errorf("%d proven, %d refused tails, %d that lost something, %d joined, %d ways from peers: the test shows too little", proven, refused, lost, joined, ways)
+	if refused == 0 || lost == 0 || joined == 0 || two == 0 || proven == 0 || ways == 0 {
+		t.Errorf("%d proven, %d refused tails, %d that lost something, %d joined, %d of two survivors' logs, %d ways from peers: the test shows too little", proven, refused, lost, joined, two, ways)
 	}
-	t.Logf("%d runs: %d proven, %d refused tails, %d that lost something, %d joined, %d ways from peers", runs, proven, refused, lost, joined, ways)
+	t.Logf("%d runs: %d proven, %d refused tails, %d that lost something, %d joined, %d of two survivors' logs, %d ways from peers", runs, proven, refused, lost, joined, two, ways)
+}
+
+// kindsOf counts whose logs are in the pieces.
+func kindsOf(log []Piece) (survivors, archives int) {
+	seen := map[string]bool{}
+	for _, p := range log {
+		switch {
+		case seen[p.Owner]:
+		case strings.HasPrefix(p.Owner, ArchivePrefix):
+			archives++
+		default:
+			survivors++
+		}
+		seen[p.Owner] = true
+	}
+	return survivors, archives
 }
 
 // unconnectable reports whether some logs have no index in common.

@@ -14,30 +14,25 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// pieces finds what a source names, and opens each thing once.
+// pieces finds what a source names, and opens each log once.
 type pieces struct {
 	request *RebuildRequest
-	members map[string]*walreplay.History // logs of survivors, by owner
-	repos   []*storedLogs
+	logs    map[string]*walreplay.History // by owner
+}
+
+func newPieces(r *RebuildRequest) *pieces {
+	return &pieces{request: r, logs: map[string]*walreplay.History{}}
 }
 
 func (p *pieces) close() error {
 	var all error
-	for owner, h := range p.members {
+	for owner, h := range p.logs {
 		if err := h.Close(); err != nil {
 			all = errors.Join(all, fmt.Errorf("close the log of %s: %w", owner, err))
 		}
 	}
-	p.members = nil
+	p.logs = nil
 	return all
-}
-
-func newPieces(r *RebuildRequest) *pieces {
-	p := &pieces{request: r, members: map[string]*walreplay.History{}}
-	for _, repo := range r.Repositories {
-		p.repos = append(p.repos, &storedLogs{repo: repo, archives: map[repository.TimelineID]*walreplay.History{}})
-	}
-	return p
 }
 
 // join puts the source together.
@@ -52,7 +47,7 @@ func (p *pieces) join(ctx context.Context) (*walreplay.History, error) {
 	}
 	var parts []walreplay.Part
 	for _, piece := range s.Log {
-		h, err := p.log(ctx, piece)
+		h, err := p.log(ctx, piece.Owner)
 		if err != nil {
 			return nil, err
 		}
@@ -65,24 +60,24 @@ func (p *pieces) join(ctx context.Context) (*walreplay.History, error) {
 	return walreplay.Join(ctx, "the state of "+strings.Join(s.Owners(), " + "), base, parts)
 }
 
-// log is the history that has a piece.
-func (p *pieces) log(ctx context.Context, piece Piece) (*walreplay.History, error) {
-	if t, ok := TimelineOf(piece.Owner); ok {
-		return p.archive(ctx, t, p.repositoryOf(piece.Owner), func(h *walreplay.History) error {
-			if !h.Holds(piece.First, piece.Last) {
-				return fmt.Errorf("%s does not hold all of the entries %d to %d", h.Name, piece.First, piece.Last)
-			}
-			return nil
-		})
-	}
-	return p.member(ctx, piece.Owner)
-}
-
-// member is a survivor's log, with the databases that lie beside it.
-func (p *pieces) member(ctx context.Context, owner string) (*walreplay.History, error) {
-	if h := p.members[owner]; h != nil {
+// log is the history that has an owner's log: an archive's, or a survivor's with the databases
+// that lie beside it.
+func (p *pieces) log(ctx context.Context, owner string) (h *walreplay.History, err error) {
+	if h := p.logs[owner]; h != nil {
 		return h, nil
 	}
+	if t, archived := TimelineOf(owner); archived {
+		h, err = p.archive(ctx, owner, t)
+	} else {
+		h, err = p.member(ctx, owner)
+	}
+	if err == nil {
+		p.logs[owner] = h
+	}
+	return h, err
+}
+
+func (p *pieces) member(ctx context.Context, owner string) (*walreplay.History, error) {
 	place, err := p.place(owner)
 	if err != nil {
 		return nil, err
@@ -91,7 +86,6 @@ func (p *pieces) member(ctx context.Context, owner string) (*walreplay.History, 
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", owner, err)
 	}
-	p.members[owner] = h
 	return h, nil
 }
 
@@ -109,12 +103,12 @@ func (p *pieces) base(ctx context.Context) (*walreplay.Base, error) {
 	var base *walreplay.Base
 	var err error
 	switch {
-	case want.Backup != "":
-		base, err = p.backup(ctx)
 	case want.Path != "":
 		base, err = p.database(ctx)
-	default:
-		base, err = p.empty(ctx)
+	case want.Backup != "":
+		base, err = p.beside(ctx, want.Backup, "that it has full snapshot "+want.Backup)
+	default: // the database before the first entry
+		base, err = p.beside(ctx, "", "that it begins with the cluster's first entry")
 	}
 	if err != nil {
 		return nil, err
@@ -140,7 +134,7 @@ func (p *pieces) base(ctx context.Context) (*walreplay.Base, error) {
 func (p *pieces) database(ctx context.Context) (*walreplay.Base, error) {
 	want := &p.request.Source.Base
 	file := filepath.Base(want.Path)
-	if h := p.members[want.Owner]; h != nil {
+	if h := p.logs[want.Owner]; h != nil {
 		if b := baseOf(h, file); b != nil {
 			return b, nil
 		}
@@ -156,17 +150,17 @@ func (p *pieces) database(ctx context.Context) (*walreplay.Base, error) {
 	return b, nil
 }
 
-// empty is the database before the first entry, of a log that begins with it.
-func (p *pieces) empty(ctx context.Context) (*walreplay.Base, error) {
+// beside is a database that comes with its owner's log.
+func (p *pieces) beside(ctx context.Context, id, what string) (*walreplay.Base, error) {
 	owner := p.request.Source.Base.Owner
-	h, err := p.member(ctx, owner)
+	h, err := p.log(ctx, owner)
 	if err != nil {
 		return nil, err
 	}
-	if b := baseOf(h, ""); b != nil {
+	if b := baseOf(h, id); b != nil {
 		return b, nil
 	}
-	return nil, &OtherError{Object: "the log of " + owner, What: "that it begins with the cluster's first entry", Got: false, Want: true}
+	return nil, &OtherError{Object: "the log of " + owner, What: what, Got: false, Want: true}
 }
 
 func baseOf(h *walreplay.History, id string) *walreplay.Base {
@@ -219,14 +213,6 @@ func (s *Source) Needed(owner string, names []string) (needed []string) {
 	return needed
 }
 
-// storedLogs is a repository that was looked into.
-type storedLogs struct {
-	repo     *repository.Repository
-	catalog  *snapshot.Catalog
-	err      error // why it could not be
-	archives map[repository.TimelineID]*walreplay.History
-}
-
 // TimelineOf reads the name that a survey gives to an archive: a timeline, and
 // with several repositories a number behind it.
 func TimelineOf(owner string) (t repository.TimelineID, ok bool) {
@@ -239,86 +225,49 @@ func TimelineOf(owner string) (t repository.TimelineID, ok bool) {
 	return t, err == nil
 }
 
-// repositoryOf is the one that the source names for an archive; empty where it
-// names none.
-func (p *pieces) repositoryOf(owner string) string {
-	if b := &p.request.Source.Base; b.Owner == owner {
-		return b.Repository
+// archive is a timeline of the first repository that has all that the source reads of it: of the one
+// that the source names before the others, which may be copies of it.
+func (p *pieces) archive(ctx context.Context, owner string, t repository.TimelineID) (*walreplay.History, error) {
+	order, name := slices.Clone(p.request.Repositories), ""
+	if b := p.request.Source.Base; b.Owner == owner {
+		name = b.Repository
 	}
-	return ""
-}
-
-// backup is a full snapshot of a repository.
-func (p *pieces) backup(ctx context.Context) (*walreplay.Base, error) {
-	want := &p.request.Source.Base
-	h, err := p.archive(ctx, want.Timeline, want.Repository, func(h *walreplay.History) error {
-		if baseOf(h, want.Backup) == nil {
-			return fmt.Errorf("%s has no full snapshot %s", h.Name, want.Backup)
-		}
-		return p.leads(h)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("find backup %s: %w", want.Backup, err)
-	}
-	return baseOf(h, want.Backup), nil
-}
-
-// leads keeps a backup and the log of its own timeline together: in the same
-// repository.
-func (p *pieces) leads(h *walreplay.History) error {
-	s := &p.request.Source
-	if len(s.Log) == 0 || s.Log[0].Owner != s.Base.Owner || h.Holds(s.Log[0].First, s.Log[0].Last) {
-		return nil
-	}
-	return fmt.Errorf("%s does not hold all of the entries %d to %d", h.Name, s.Log[0].First, s.Log[0].Last)
-}
-
-// archive is a timeline of the first repository that has what is wanted of it:
-// the one of the name before the others, which may be copies of it.
-func (p *pieces) archive(ctx context.Context, t repository.TimelineID, name string, check func(*walreplay.History) error) (*walreplay.History, error) {
-	order := slices.Clone(p.repos)
-	slices.SortStableFunc(order, func(a, b *storedLogs) int { return First(a.repo.String() == name, b.repo.String() == name) })
-	var reasons []error
-	for _, s := range order {
-		h, err := s.archive(ctx, t, p.request)
-		if err == nil {
-			err = check(h)
-		}
+	slices.SortStableFunc(order, func(a, b *repository.Repository) int { return First(a.String() == name, b.String() == name) })
+	reasons := []error{errors.New("no repository is given")}
+	for i, repo := range order {
+		h, err := p.stored(ctx, repo, owner, t)
 		if err == nil {
 			return h, nil
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		reasons = append(reasons, err)
+		reasons = append(reasons[:i], err)
 	}
-	where := ""
-	if name != "" {
-		where = " in " + name
-	}
-	if len(reasons) == 0 {
-		reasons = append(reasons, errors.New("no repository is given"))
-	}
-	return nil, fmt.Errorf("the source needs timeline %s%s: %w", t, where, errors.Join(reasons...))
+	return nil, fmt.Errorf("the source needs timeline %s: %w", t, errors.Join(reasons...))
 }
 
-// archive opens a timeline once. What failed is not tried again.
-func (s *storedLogs) archive(ctx context.Context, t repository.TimelineID, r *RebuildRequest) (*walreplay.History, error) {
-	if s.catalog == nil && s.err == nil {
-		s.catalog, s.err = snapshot.ReadCatalog(ctx, s.repo)
+// stored is a timeline of a repository, if it has all that the source reads of it.
+func (p *pieces) stored(ctx context.Context, repo *repository.Repository, owner string, t repository.TimelineID) (*walreplay.History, error) {
+	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", repo, err)
 	}
-	if s.err != nil {
-		return nil, fmt.Errorf("read %s: %w", s.repo, s.err)
+	if !slices.ContainsFunc(catalog.Timelines, func(o repository.Timeline) bool { return o.ID == t }) {
+		return nil, fmt.Errorf("%s has no such timeline", repo)
 	}
-	if h := s.archives[t]; h != nil {
-		return h, nil
+	h, err := walreplay.NewArchives(repo, p.request.Identities...).History(ctx, catalog, t)
+	if err != nil {
+		return nil, err
 	}
-	if !slices.ContainsFunc(s.catalog.Timelines, func(o repository.Timeline) bool { return o.ID == t }) {
-		return nil, fmt.Errorf("%s has no such timeline", s.repo)
+	s := p.request.Source
+	if s.Base.Owner == owner && baseOf(h, s.Base.Backup) == nil {
+		return nil, fmt.Errorf("%s has no full snapshot %s", h.Name, s.Base.Backup)
 	}
-	h, err := walreplay.NewArchives(s.repo, r.Identities...).History(ctx, s.catalog, t)
-	if err == nil {
-		s.archives[t] = h
+	for _, piece := range s.Log {
+		if piece.Owner == owner && !h.Holds(piece.First, piece.Last) {
+			return nil, fmt.Errorf("%s does not hold all of the entries %d to %d", h.Name, piece.First, piece.Last)
+		}
 	}
-	return h, err
+	return h, nil
 }

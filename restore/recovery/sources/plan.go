@@ -117,8 +117,9 @@ type Candidate struct {
 // Source is how a candidate is rebuilt: a database, and the entries after it.
 type Source struct {
 	Base Base `json:"base"`
-	// Log are the pieces after it, each beginning where the one before ends; none
-	// where the database is the state itself.
+	// Log are the pieces after it, each beginning where the one before ends: the log that the
+	// candidate ends with and, before it, at most one survivor's and one archive's. None if the
+	// database is the state itself.
 	Log []Piece `json:"log"`
 	// Index and Term are of the last entry; the term is 0 where it is not known.
 	Index uint64 `json:"raft_index"`

@@ -69,12 +69,11 @@ func (s *source) holds(index uint64) bool {
 }
 
 func (s *source) termAt(index uint64) uint64 {
-	for _, t := range s.terms {
-		if t.Index == index {
-			return t.Term
-		}
+	i, found := slices.BinarySearchFunc(s.terms, index, func(t Term, index uint64) int { return cmp.Compare(t.Index, index) })
+	if !found {
+		return 0
 	}
-	return 0
+	return s.terms[i].Term
 }
 
 // compare orders by the last entry's term, then its index: as raft does when it
@@ -235,8 +234,8 @@ func (t ties) byImages(a, b *source) relationship {
 // as a backup and logs have: damage inside a value shows only beside another one.
 func (s *Source) Unguarded() bool { return s.Base.Path != "" }
 
-// compose makes a candidate of a name such as m2+m1: a database of the first, and what follows
-// in the logs of all of them. It is used only when it is named. It is nil if none leads anywhere.
+// compose makes a candidate of a name such as m2+m1: a database of the first, and the log of the
+// last, joined by those between. It is used only when it is named. It is nil if none leads anywhere.
 func (d *decision) compose(name string) *Candidate {
 	for _, r := range d.rankings {
 		var use []*source
@@ -248,7 +247,7 @@ func (d *decision) compose(name string) *Candidate {
 		if len(use) < 2 {
 			continue
 		}
-		s := composer{r.history, r.ties, use, r.until, r.target}.begunBy(use[0])
+		s := r.way(use[len(use)-1], use[:1], use)
 		if s == nil || s.name() != name {
 			continue
 		}
@@ -282,13 +281,14 @@ func (r *ranking) addPeers(c *Candidate) {
 
 // begunBy names the way from another owner's database to where a candidate leads; empty if there is none.
 func (r *ranking) begunBy(s *source, c *Candidate) string {
-	use := []*source{s}
-	if n := len(c.Source.Log); n > 0 && c.Source.Log[n-1].Owner != s.name {
-		use = append(use, r.source(c.Source.Log[n-1].Owner))
+	to := *r
+	to.until = c.Source.Index
+	logs := []*source{s}
+	if n := len(c.Source.Log); n > 0 {
+		logs = append(logs, r.source(c.Source.Log[n-1].Owner))
 	}
-	for n := 1; n <= len(use); n++ {
-		way := composer{r.history, r.ties, use[:n], c.Source.Index, r.target}.begunBy(s)
-		if way != nil && way.Index == c.Source.Index && len(way.Owners()) == n {
+	for _, log := range logs {
+		if way := to.way(log, logs[:1], logs[:1]); way != nil && way.Index == c.Source.Index {
 			return way.name()
 		}
 	}

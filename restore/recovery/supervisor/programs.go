@@ -25,11 +25,6 @@ const (
 	readLimit = 4 << 20
 )
 
-// inherited is what this process was started with. What it is given later, such as the
-// coordinator's keys of S3, must not be in the environment of a program: what that
-// starts runs as another user, who could read it.
-var inherited = os.Environ()
-
 // ExitError is how a program ended that did not end well.
 type ExitError struct {
 	Argv []string
@@ -93,7 +88,7 @@ func run(ctx context.Context, argv []string, stdout, stderr *os.File) error {
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.Dir, cmd.Env = "/", inherited
+	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err = cmd.Run()

@@ -59,19 +59,3 @@ func TestStartThatDoesNotEnd(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
-
-// TestProgram_EnvironmentSetLater_IsNotInherited: what the coordinator sends, such as keys
-// of S3, does not reach programs, whose processes may be another user's.
-func TestProgram_EnvironmentSetLater_IsNotInherited(t *testing.T) {
-	t.Setenv("REQUORUM_TEST_SECRET", "SECRETVALUE")
-	out, err := runProgram(t.Context(), []string{"env"})
-	require.NoError(t, err)
-	require.Contains(t, string(out), "PATH=")
-	require.NotContains(t, string(out), "SECRETVALUE")
-	log := filepath.Join(t.TempDir(), "m1.log")
-	require.NoError(t, startProgram(t.Context(), []string{"env"}, log))
-	text, err := os.ReadFile(log)
-	require.NoError(t, err)
-	require.Contains(t, string(text), "PATH=")
-	require.NotContains(t, string(text), "SECRETVALUE")
-}
