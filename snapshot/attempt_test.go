@@ -55,9 +55,7 @@ func TestForeignManifestAhead(t *testing.T) {
 	if !forged || !errors.Is(err, repository.ErrUnsigned) || !strings.Contains(err.Error(), ": remove it") {
 		t.Errorf("forged %t, error %v", forged, err)
 	}
-	if n := snapshotObjects(t, d); n != before+1 {
-		t.Errorf("%d objects, want %d and the forged manifest", n, before)
-	}
+	require.Equal(t, before+1, snapshotObjects(t, d), "those before and the forged manifest")
 	_, err = take(later, nil)
 	require.NoError(t, err)
 	if c := catalogOf(t, keyed); len(c.Manifests) != 3 || len(c.Damaged) != 2 || !c.Damaged[0].Unsigned() || !c.Damaged[1].Unsigned() || len(c.Incomplete) > 0 {
@@ -94,9 +92,7 @@ func TestAttempts(t *testing.T) {
 	if m.ID != slotID || path.Base(m.Object.Name) != "snapshot-2.zst" {
 		t.Fatalf("the second attempt made %+v", m)
 	}
-	if n := snapshotObjects(t, d); n != 2 {
-		t.Errorf("%d objects, want the second one's object and manifest", n)
-	}
+	require.Equal(t, 2, snapshotObjects(t, d), "the second one's object and manifest")
 	restorable(t, d, m)
 	if c := catalogOf(t, d); len(c.Manifests) != 1 || len(c.Damaged)+len(c.Incomplete) > 0 {
 		t.Errorf("the catalog has %+v", c)
@@ -148,9 +144,7 @@ func TestObjectGoneBeforeTheManifest(t *testing.T) {
 		t.Fatalf("%d objects were removed", removed)
 	}
 	require.ErrorIs(t, err, sinks.ErrNotFound, "the backup")
-	if n := snapshotObjects(t, d); n != 0 {
-		t.Errorf("%d objects are left", n)
-	}
+	require.Equal(t, 0, snapshotObjects(t, d), "objects are left")
 }
 
 // A manifest that names another backup's object is damaged, whichever attempt's it

@@ -113,9 +113,7 @@ func TestPromise1RepositoryFails(t *testing.T) {
 			if !errors.Is(err, sinktest.ErrInjected) || result != nil {
 				t.Fatalf("%+v, %v", result, err)
 			}
-			if after := snapshotObjects(t, d); after != before {
-				t.Errorf("the repository has %d objects, had %d", after, before)
-			}
+			require.Equal(t, before, snapshotObjects(t, d))
 			restorable(t, d, first.Manifest)
 			second, err := s.take(t, snapshot.Request{Sink: d})
 			require.NoError(t, err, "the next backup")
@@ -157,9 +155,7 @@ func TestPromise1StoreThatAlters(t *testing.T) {
 	if !errors.As(err, &damaged) {
 		t.Fatalf("got %v, want a *DamagedError", err)
 	}
-	if n := snapshotObjects(t, d); n != 0 {
-		t.Errorf("%d objects are left", n)
-	}
+	require.Equal(t, 0, snapshotObjects(t, d), "objects are left")
 }
 
 // Promise 6: a cluster that restarted its history under the same ID gets a
@@ -231,9 +227,7 @@ func TestPromise1Cancelled(t *testing.T) {
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("it took %s to end", took)
 	}
-	if n := snapshotObjects(t, d); n != 0 {
-		t.Errorf("%d objects are left", n)
-	}
+	require.Equal(t, 0, snapshotObjects(t, d), "objects are left")
 }
 
 // Promise 1: an answer that is lost after the manifest was stored does not make
@@ -262,9 +256,7 @@ func TestPromise1UnknownManifestKeepsItsObject(t *testing.T) {
 	if !errors.Is(err, sinks.ErrUncertain) || !strings.Contains(err.Error(), "requorum list") {
 		t.Fatalf("got %v", err)
 	}
-	if n := snapshotObjects(t, d); n != 1 {
-		t.Errorf("%d objects are there, want the snapshot alone", n)
-	}
+	require.Equal(t, 1, snapshotObjects(t, d), "the snapshot alone")
 }
 
 // What is damaged in a repository is reported, and keeps nobody from backing

@@ -14,9 +14,7 @@ import (
 // is listed that cannot be restored, no promised point is lost, every backup that
 // is gone is on record; and the next runs come to the same end.
 func TestPromise4KilledAnywhere(t *testing.T) {
-	r := newRig(t)
-	r.log(timelineA, 5)
-	r.days(timelineA, 4)
+	r := newDays(t, 4)
 	r.gap(timelineA, 3)
 	r.days(timelineA, 3)
 	r.mark(timelineA)

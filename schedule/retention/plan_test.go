@@ -31,9 +31,7 @@ func (r *rig) days(t repository.TimelineID, n int) {
 // Promise 1: any point of the last days, and daily ones before; the log from
 // before the window goes.
 func TestPromise1AnyPoint(t *testing.T) {
-	r := newRig(t)
-	r.log(timelineA, 5)
-	r.days(timelineA, 20)
+	r := newDays(t, 20)
 	policy := Policy{AnyPoint: 3 * day, Daily: 10, Grace: day}
 	before := r.points(timelineA)
 	plan := r.plan(policy)
@@ -76,9 +74,7 @@ func TestPromise1AnyPoint(t *testing.T) {
 
 // Without AnyPoint log goes with the full snapshots that it follows.
 func TestLogGoesWithItsSnapshots(t *testing.T) {
-	r := newRig(t)
-	r.log(timelineA, 5)
-	r.days(timelineA, 10)
+	r := newDays(t, 10)
 	r.prune(Policy{Last: 3})
 	if got := len(r.backups(timelineA)); got != 3 {
 		t.Errorf("%d backups, want 3", got)

@@ -57,6 +57,14 @@ func (r *rig) reopen() {
 	r.repo = repo
 }
 
+// newDays is a rig with a log and n days of full snapshots and log.
+func newDays(t *testing.T, n int) *rig {
+	r := newRig(t)
+	r.log(timelineA, 5)
+	r.days(timelineA, n)
+	return r
+}
+
 // on is the same repository in another place.
 func (r *rig) on(p *place) *rig {
 	other := *r

@@ -10,9 +10,7 @@ import (
 // Promise 1 with a host whose clock is days behind, such as one without a battery
 // before it has found a time server: its backup is no older than those before it.
 func TestPromise1ClockBehind(t *testing.T) {
-	r := newRig(t)
-	r.log(timelineA, 5)
-	r.days(timelineA, 10)
+	r := newDays(t, 10)
 	policy := Policy{AnyPoint: 3 * day, Last: 1}
 	r.sleep(-20 * day)
 	r.full(timelineA)
@@ -35,9 +33,7 @@ func TestPromise1ClockBehind(t *testing.T) {
 // The log of a superseded timeline stays while nothing good is stored of the one
 // that goes on: until then it is all there is.
 func TestSupersededLogStaysWithoutSuccessor(t *testing.T) {
-	r := newRig(t)
-	r.log(timelineA, 5)
-	r.days(timelineA, 3)
+	r := newDays(t, 3)
 	end := r.ends[timelineA]
 	r.timeline(timelineB)
 	r.must(r.repo.Supersede(t.Context(), repository.Superseded{Timeline: timelineA, By: timelineB, Created: r.place.now}))
@@ -62,9 +58,7 @@ func TestSupersededLogStaysWithoutSuccessor(t *testing.T) {
 // Promise 5 after a host's clock was ahead: what it stored does not let the rest
 // go while nothing new is stored.
 func TestPromise5ClockWasAhead(t *testing.T) {
-	r := newRig(t)
-	r.log(timelineA, 5)
-	r.days(timelineA, 5)
+	r := newDays(t, 5)
 	r.sleep(400 * day)
 	r.full(timelineA)
 	r.sleep(-400 * day)

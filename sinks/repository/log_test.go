@@ -12,9 +12,7 @@ import (
 )
 
 func TestLogLists(t *testing.T) {
-	s, _ := newSink(t)
-	r, err := repository.Init(t.Context(), s, time.Now())
-	require.NoError(t, err)
+	r := newRepository(t)
 	other := repository.TimelineID{ClusterID: logTimeline.ClusterID, N: 33}
 	segments := []repository.SegmentName{{Timeline: logTimeline, First: 1}, {Timeline: logTimeline, First: 300}, {Timeline: logTimeline, Level: 1, First: 1, Last: 299}, {Timeline: logTimeline, Level: 2, First: 1, Last: 2}}
 	mark := repository.MarkName{Timeline: logTimeline, Index: 7, Time: time.Unix(5, 6).UTC(), Member: 8}
@@ -24,7 +22,7 @@ func TestLogLists(t *testing.T) {
 		names = append(names, n.String())
 	}
 	for i, name := range names {
-		_, err = sinks.Put(t.Context(), s, name, make([]byte, i), sinks.CreateOptions{})
+		_, err := sinks.Put(t.Context(), r.Sink(), name, make([]byte, i), sinks.CreateOptions{})
 		require.NoError(t, err)
 	}
 	gotSegments, err := r.Segments(t.Context(), logTimeline)
@@ -49,9 +47,7 @@ func TestLogLists(t *testing.T) {
 
 // Promise 6: a timeline ends once, and stays ended.
 func TestPromise6Superseded(t *testing.T) {
-	s, _ := newSink(t)
-	r, err := repository.Init(t.Context(), s, time.Now())
-	require.NoError(t, err)
+	r := newRepository(t)
 	if _, ended, err := r.Superseded(t.Context(), logTimeline); ended || err != nil {
 		t.Fatalf("%v, %v", ended, err)
 	}
@@ -68,16 +64,16 @@ func TestPromise6Superseded(t *testing.T) {
 	}
 	require.Error(t, r.Supersede(t.Context(), repository.Superseded{Timeline: next, By: next}), "a timeline was superseded by itself")
 	// A copy under another timeline's name ends nothing, and is no silence either.
-	data, err := sinks.Get(t.Context(), s, repository.SupersededName(logTimeline, 1), 1<<20)
+	data, err := sinks.Get(t.Context(), r.Sink(), repository.SupersededName(logTimeline, 1), 1<<20)
 	require.NoError(t, err)
-	_, err = sinks.Put(t.Context(), s, repository.SupersededName(next, 1), data, sinks.CreateOptions{})
+	_, err = sinks.Put(t.Context(), r.Sink(), repository.SupersededName(next, 1), data, sinks.CreateOptions{})
 	require.NoError(t, err)
 	_, _, err = r.Superseded(t.Context(), next)
 	require.ErrorIs(t, err, repository.ErrAltered, "a copy")
 	newer := repository.TimelineID{ClusterID: 6, N: 1}
 	data, err = repository.Seal(repository.Superseded{Format: 9, Timeline: newer, By: next})
 	require.NoError(t, err)
-	_, err = sinks.Put(t.Context(), s, repository.SupersededName(newer, 1), data, sinks.CreateOptions{})
+	_, err = sinks.Put(t.Context(), r.Sink(), repository.SupersededName(newer, 1), data, sinks.CreateOptions{})
 	require.NoError(t, err)
 	_, _, err = r.Superseded(t.Context(), newer)
 	require.ErrorContains(t, err, "format 9", "a newer format")

@@ -28,6 +28,14 @@ func newSink(t *testing.T) (sinks.Sink, string) {
 	return s, dir
 }
 
+func newRepository(t *testing.T) *repository.Repository {
+	t.Helper()
+	s, _ := newSink(t)
+	r, err := repository.Init(t.Context(), s, time.Now())
+	require.NoError(t, err)
+	return r
+}
+
 func TestOpenWhereThereIsNone(t *testing.T) {
 	s, dir := newSink(t)
 	_, err := repository.Open(t.Context(), s)
@@ -72,9 +80,7 @@ func TestNewerFormatIsRefusedByName(t *testing.T) {
 
 // Promise 6: a timeline is opened once, with one origin, whoever comes second.
 func TestPromise6TimelineIsOpenedOnce(t *testing.T) {
-	s, _ := newSink(t)
-	r, err := repository.Init(t.Context(), s, time.Now())
-	require.NoError(t, err)
+	r := newRepository(t)
 	id := repository.TimelineID{ClusterID: 7, N: 2}
 	first, err := r.EnsureTimeline(t.Context(), repository.Timeline{ID: id, Reason: "first"})
 	if err != nil || first.Reason != "first" {
@@ -88,9 +94,7 @@ func TestPromise6TimelineIsOpenedOnce(t *testing.T) {
 }
 
 func TestTimelinesAreOrderedByNumber(t *testing.T) {
-	s, _ := newSink(t)
-	r, err := repository.Init(t.Context(), s, time.Now())
-	require.NoError(t, err)
+	r := newRepository(t)
 	for _, n := range []int{10, 2, 1} {
 		require.NoError(t, r.OpenTimeline(t.Context(), repository.Timeline{ID: repository.TimelineID{ClusterID: 7, N: n}}))
 	}
@@ -102,15 +106,13 @@ func TestTimelinesAreOrderedByNumber(t *testing.T) {
 
 // A descriptor that was copied to another name is not taken for that timeline.
 func TestMovedTimelineDescriptor(t *testing.T) {
-	s, _ := newSink(t)
-	r, err := repository.Init(t.Context(), s, time.Now())
-	require.NoError(t, err)
+	r := newRepository(t)
 	one := repository.TimelineID{ClusterID: 7, N: 1}
 	require.NoError(t, r.OpenTimeline(t.Context(), repository.Timeline{ID: one}))
-	data, err := sinks.Get(t.Context(), s, "timelines/"+one.String()+".json", 1<<20)
+	data, err := sinks.Get(t.Context(), r.Sink(), "timelines/"+one.String()+".json", 1<<20)
 	require.NoError(t, err)
 	other := repository.TimelineID{ClusterID: 7, N: 2}
-	_, err = sinks.Put(t.Context(), s, "timelines/"+other.String()+".json", data, sinks.CreateOptions{})
+	_, err = sinks.Put(t.Context(), r.Sink(), "timelines/"+other.String()+".json", data, sinks.CreateOptions{})
 	require.NoError(t, err)
 	_, err = r.Timeline(t.Context(), other)
 	require.ErrorIs(t, err, repository.ErrAltered)
@@ -118,16 +120,14 @@ func TestMovedTimelineDescriptor(t *testing.T) {
 
 // Promise 1: without a manifest it is no backup, and said to be none.
 func TestPromise1FullsNameIncompleteOnes(t *testing.T) {
-	s, _ := newSink(t)
-	r, err := repository.Init(t.Context(), s, time.Now())
-	require.NoError(t, err)
+	r := newRepository(t)
 	timeline := repository.TimelineID{ClusterID: 7, N: 1}
 	whole, half := "20260102T150405Z-000001", "20260102T150406Z-000002"
 	for _, name := range []string{
 		repository.SnapshotName(timeline, whole, 1, false), repository.ManifestName(timeline, whole),
 		repository.SnapshotName(timeline, half, 1, true), timeline.String() + "/full/notes.txt",
 	} {
-		_, err = sinks.Put(t.Context(), s, name, []byte("x"), sinks.CreateOptions{})
+		_, err := sinks.Put(t.Context(), r.Sink(), name, []byte("x"), sinks.CreateOptions{})
 		require.NoError(t, err)
 	}
 	fulls, err := r.Fulls(t.Context(), timeline)

@@ -19,10 +19,7 @@ type marks struct {
 
 func newMarks(t *testing.T) *marks {
 	t.Helper()
-	s, _ := newSink(t)
-	r, err := repository.Init(t.Context(), s, time.Now())
-	require.NoError(t, err)
-	return &marks{t, r}
+	return &marks{t, newRepository(t)}
 }
 
 func (m *marks) id(cluster uint64) repository.TimelineID {

@@ -54,35 +54,33 @@ func TestUpgraded(t *testing.T) {
 // be begun from is not the snapshot's.
 func TestPromise4Unchecked(t *testing.T) {
 	healthy := newChain(t)
-	t.Run("gap", func(t *testing.T) {
-		c := healthy.clone(t)
+	run := func(name string, check func(*testing.T, *rig)) {
+		t.Run(name, func(t *testing.T) { check(t, healthy.clone(t)) })
+	}
+	run("gap", func(t *testing.T, c *rig) {
 		c.archive(healthy.entries[healthy.indexes[0]+1:], 4)
 		expectUnchecked(t, c.check(healthy.ids[1]), "goes on to raft index 8 only")
 		expectPassed(t, c.check(healthy.ids[2]), "with what backup "+healthy.ids[1])
 		expectUnchecked(t, c.check(healthy.ids[0]), "not yet: a replay needs two full snapshots")
 	})
-	t.Run("no log", func(t *testing.T) {
-		c := healthy.clone(t)
+	run("no log", func(t *testing.T, c *rig) {
 		c.archive(nil, 4)
 		expectUnchecked(t, c.check(healthy.ids[1]), "where there is a gap (`requorum list` shows it)")
 	})
-	t.Run("a cluster that was restored", func(t *testing.T) {
-		c := healthy.clone(t)
+	run("a cluster that was restored", func(t *testing.T, c *rig) {
 		own := slices.Clone(healthy.entries)
 		own[2].Data = nil // what it wrote was restored: the new leader's empty entry is there
 		c.archive(own, 4)
 		expectUnchecked(t, c.check(healthy.ids[0]), "was itself restored")
 	})
-	t.Run("a branch", func(t *testing.T) {
-		c := healthy.clone(t)
+	run("a branch", func(t *testing.T, c *rig) {
 		catalog := c.catalog()
 		catalog.Timelines[0].Parent = &repository.Branch{Timeline: repository.TimelineID{ClusterID: 1, N: 1}}
 		check, _, err := Check(t.Context(), c.repo, catalog, c.manifest(healthy.ids[0]), c.with(healthy.ids[0]))
 		require.NoError(t, err)
 		expectUnchecked(t, check, "not yet: a replay needs two full snapshots")
 	})
-	t.Run("the base is damaged", func(t *testing.T) {
-		c := healthy.clone(t)
+	run("the base is damaged", func(t *testing.T, c *rig) {
 		c.flip(c.manifest(healthy.ids[1]).Object.Name)
 		expectPassed(t, c.check(healthy.ids[2]), "backup "+healthy.ids[1]+" is damaged itself", "an older one was begun from", "with what backup "+healthy.ids[0])
 	})
@@ -91,19 +89,16 @@ func TestPromise4Unchecked(t *testing.T) {
 		require.NoError(t, err)
 		expectUnchecked(t, check, "it could not be unpacked")
 	})
-	t.Run("the only base is damaged", func(t *testing.T) {
-		c := healthy.clone(t)
+	run("the only base is damaged", func(t *testing.T, c *rig) {
 		c.archive(healthy.entries[healthy.indexes[0]:], 4)
 		c.flip(c.manifest(healthy.ids[0]).Object.Name)
 		expectUnchecked(t, c.check(healthy.ids[1]), "no other one before it")
 	})
-	t.Run("the log is damaged", func(t *testing.T) {
-		c := healthy.clone(t)
+	run("the log is damaged", func(t *testing.T, c *rig) {
 		c.flip(repository.SegmentName{Timeline: c.id, First: 9}.String())
 		expect(t, c.check(healthy.ids[1]), report.KindSegment, "", "")
 	})
-	t.Run("a header of the log is damaged", func(t *testing.T) {
-		c := healthy.clone(t)
+	run("a header of the log is damaged", func(t *testing.T, c *rig) {
 		c.write(repository.SegmentName{Timeline: c.id, First: 9}.String(), make([]byte, 4096))
 		expect(t, c.check(healthy.ids[1]), report.KindSegment, "", "")
 	})

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -97,10 +96,7 @@ func altered(t *testing.T, from *snapshot.File, change func(tx *bbolt.Tx) error)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "altered.db")
 	require.NoError(t, os.WriteFile(path, data[:from.Size()], 0o600))
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoFreelistSync: true})
-	require.NoError(t, err)
-	require.NoError(t, db.Update(change))
-	require.NoError(t, db.Close())
+	alter(t, path, change)
 	return open(t, path)
 }
 
