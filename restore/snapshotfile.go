@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -107,7 +108,7 @@ func appendSum(ctx context.Context, path string) (sum string, size int64, err er
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	h := sha256.New()
-	size, err = io.CopyBuffer(struct{ io.Writer }{h}, &contextReader{ctx, f}, make([]byte, chunkSize))
+	size, err = io.CopyBuffer(struct{ io.Writer }{h}, snapshot.ReaderUntil(ctx, f), make([]byte, chunkSize))
 	if err != nil {
 		return "", 0, err
 	}
@@ -119,19 +120,6 @@ func appendSum(ctx context.Context, path string) (sum string, size int64, err er
 		return "", 0, err
 	}
 	return hex.EncodeToString(h.Sum(nil)), size + int64(n), f.Sync()
-}
-
-// contextReader ends when its context does.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c *contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }
 
 // publishFile gives a file its name, in one step, and fails where that is

@@ -121,7 +121,7 @@ func TestTrustIsLookedAt(t *testing.T) {
 			return !errors.Is(err, os.ErrClosed) // between two configurations
 		}
 		_, err = r.Timeline(t.Context(), id)
-		return !errors.Is(err, repository.ErrForeign)
+		return !errors.Is(err, repository.ErrUnsigned)
 	}
 	refused := func() bool {
 		return slices.ContainsFunc(a.Status().Problems, func(p web.Problem) bool {

@@ -43,8 +43,8 @@ func (t *session) about() *repository.Agent {
 // agents are those whose archivers wrote marks of late, by the listing that look made.
 func (s *inventory) agents(ctx context.Context) []web.Agent {
 	newest := map[uint64]repository.MarkName{} // by member
-	for _, t := range s.catalog.Timelines {
-		log := s.archives.Log(t.ID)
+	for _, t := range s.Timelines {
+		log := s.Log(t.ID)
 		if log == nil {
 			continue
 		}
@@ -56,7 +56,7 @@ func (s *inventory) agents(ctx context.Context) []web.Agent {
 	}
 	var all []web.Agent
 	for _, n := range newest {
-		if mark, err := segment.ReadMark(ctx, s.repo, n); err == nil && mark.Agent != nil {
+		if mark, err := segment.ReadMark(ctx, s.Repo, n); err == nil && mark.Agent != nil {
 			all = append(all, agentOf(*mark.Agent, mark.Time))
 		}
 	}

@@ -139,7 +139,7 @@ func covers(ctx context.Context, repo *repository.Repository, catalog *snapshot.
 	if !slices.ContainsFunc(catalog.Manifests, fits) {
 		return false, nil // all the headers need not be read for that
 	}
-	log, err := walreplay.NewArchives(repo).History(ctx, catalog, timeline)
+	log, err := walreplay.NewInventory(repo, catalog).History(ctx, timeline)
 	if err != nil {
 		return false, err
 	}

@@ -24,16 +24,14 @@ const documentMemory = 16 << 20
 
 // inventory is what a repository holds, as it was looked at last.
 type inventory struct {
-	repo     *repository.Repository
-	archives *walreplay.Archives
-	less     error // it holds less than was seen before; nil where it does not
-	over     error // the cluster began again without what is archived, and nobody has answered; nil if not
+	*walreplay.Inventory
+	less error // it holds less than was seen before; nil where it does not
+	over error // the cluster began again without what is archived, and nobody has answered; nil if not
 
-	catalog *snapshot.Catalog
-	chain   verdict.List
-	ranges  []walreplay.Range
-	pinned  map[string]bool
-	listed  time.Time
+	chain  verdict.List
+	ranges []walreplay.Range
+	pins   map[string]*repository.Pin // by name
+	listed time.Time
 }
 
 // rememberDocuments is for those who look at what is there, not for those who prove that
@@ -48,22 +46,20 @@ func newInventory(ctx context.Context, sink sinks.Sink) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &inventory{repo: repo, archives: walreplay.NewArchives(repo)}, nil
+	return &inventory{Inventory: walreplay.NewInventory(repo, nil)}, nil
 }
 
-// lookAtBackups lists them and the verdicts anew, and no log. With an error what
-// was known before stays.
+// lookAtBackups lists them and the verdicts anew, and no log. With an error some
+// of what was known before stays.
 func (s *inventory) lookAtBackups(ctx context.Context) error {
-	catalog, err := snapshot.ReadCatalog(ctx, s.repo)
-	if err != nil {
+	if err := s.Refresh(ctx); err != nil {
 		return err
 	}
-	chain, err := verdict.ReadAll(ctx, s.repo)
-	if err != nil {
-		return err
+	chain, err := verdict.ReadAll(ctx, s.Repo)
+	if err == nil {
+		s.chain = chain
 	}
-	s.catalog, s.chain = catalog, chain
-	return nil
+	return err
 }
 
 // look lists everything anew. With an error some of what was known before stays.
@@ -71,46 +67,39 @@ func (s *inventory) look(ctx context.Context, now time.Time) error {
 	if err := s.lookAtBackups(ctx); err != nil {
 		return err
 	}
-	ranges, err := s.archives.Ranges(ctx, s.catalog)
+	ranges, err := s.Ranges(ctx)
 	if err != nil {
 		return err
 	}
 	var less *walreplay.RolledBackError
-	if s.less = s.archives.CheckReached(ctx, s.catalog); s.less != nil && !errors.As(s.less, &less) {
+	if s.less = s.CheckReached(ctx); s.less != nil && !errors.As(s.less, &less) {
 		return s.less
 	}
 	var over *snapshot.StartedOverError
-	if s.over = s.archives.CheckStartedOver(ctx, s.catalog); s.over != nil && !errors.As(s.over, &over) {
+	if s.over = s.CheckStartedOver(ctx); s.over != nil && !errors.As(s.over, &over) {
 		return s.over
 	}
-	pins, err := s.repo.Pins(ctx)
-	if err != nil {
-		return err
+	pins, err := s.Repo.Pins(ctx)
+	if err == nil {
+		s.ranges, s.pins, s.listed = ranges, pins, now
 	}
-	pinned := map[string]bool{}
-	for _, p := range pins {
-		pinned[backupKey(p.Timeline, p.Backup)] = true
-	}
-	s.ranges, s.pinned, s.listed = ranges, pinned, now
-	return nil
+	return err
 }
-
-func backupKey(t repository.TimelineID, id string) string { return t.String() + "/" + id }
 
 // describe is the inventory as a status shows it.
 func (s *inventory) describe(r *web.Repository) {
-	r.ID, r.Listed, r.Ranges, r.LogBytes, r.Timelines = s.repo.ID(), s.listed, s.ranges, s.archives.Size(), s.catalog.Timelines
+	r.ID, r.Listed, r.Ranges, r.LogBytes, r.Timelines = s.Repo.ID(), s.listed, s.ranges, s.Size(), s.Timelines
 	r.Backups, r.FullBytes = []web.Backup{}, 0
-	for _, m := range s.catalog.Manifests {
+	for _, m := range s.Manifests {
 		b := web.Backup{
 			ID: m.ID, Timeline: m.Timeline, Time: m.Started, Finished: m.Finished, Revision: m.Facts.Revision, Index: m.Facts.RaftIndex,
-			Stored: m.Object.StoredSize, Raw: m.Object.RawSize, Pinned: s.pinned[backupKey(m.Timeline, m.ID)],
+			Stored: m.Object.StoredSize, Raw: m.Object.RawSize, Pinned: s.pins[repository.PinName(m.Timeline, m.ID)] != nil,
 			Source: cmp.Or(m.Source.Name, m.Source.Endpoint), Encrypted: m.Object.Encrypted(), SignedBy: m.Stored.SignedBy,
 		}
 		if w, ok := s.chain.Damaged(m); ok {
 			b.Failed, b.ProvedAt = failedLevel(w), w.Verdict.Finished
 			b.Damaged = firstFinding(w)
-		} else if err := s.catalog.CheckEncrypted(m); err != nil {
+		} else if err := s.CheckEncrypted(m); err != nil {
 			b.Damaged = err.Error()
 		} else if w, ok := s.chain.Best(m); ok {
 			b.Proved, b.ProvedAt = w.Verdict.Reached, w.Verdict.Finished
@@ -118,12 +107,15 @@ func (s *inventory) describe(r *web.Repository) {
 		r.FullBytes += b.Stored
 		r.Backups = append(r.Backups, b)
 	}
-	for _, d := range s.catalog.Damaged {
+	for _, d := range s.Damaged {
+		if d.Unsigned() {
+			continue // whoever may add objects could keep an agent from being ready
+		}
 		at, _ := repository.BackupTime(d.ID) // the manifest would say it better, and cannot
 		r.Backups = append(r.Backups, web.Backup{ID: d.ID, Timeline: d.Timeline, Time: at, Damaged: d.Err.Error()})
 	}
-	for _, u := range s.catalog.Unread {
-		r.Backups = append(r.Backups, web.Backup{ID: fmt.Sprintf("(%d unread)", u.Backups), Timeline: u.Timeline, Time: s.listed, Damaged: u.Err.Error()})
+	for _, u := range s.Unread {
+		r.Backups = append(r.Backups, web.Backup{ID: fmt.Sprintf("(%d unread)", u.Unread), Timeline: u.Timeline, Time: s.listed, Damaged: u.Err.Error()})
 	}
 	slices.SortStableFunc(r.Backups, func(a, b web.Backup) int {
 		return cmp.Or(cmp.Compare(a.Timeline.String(), b.Timeline.String()), cmp.Compare(a.ID, b.ID))
@@ -157,7 +149,7 @@ const clockTolerance = time.Minute
 func (s *inventory) newest() *snapshot.Manifest {
 	var newest *snapshot.Manifest
 	ahead := func(m *snapshot.Manifest) bool { return m.Started.After(s.listed.Add(clockTolerance)) }
-	for _, m := range s.catalog.Manifests {
+	for _, m := range s.Manifests {
 		switch {
 		case newest == nil, ahead(newest) && !ahead(m):
 			newest = m
@@ -175,18 +167,18 @@ func (s *inventory) newest() *snapshot.Manifest {
 // newestOf is the full snapshot of the newest state of a timeline, of those that are
 // not known to be damaged unless there are no others; nil where there is none.
 func (s *inventory) newestOf(t repository.TimelineID) *snapshot.Manifest {
-	for _, m := range slices.Backward(s.catalog.Manifests) {
+	for _, m := range slices.Backward(s.Manifests) {
 		if m.Timeline == t && s.counts(m) {
 			return m
 		}
 	}
-	return s.catalog.Newest(t)
+	return s.Newest(t)
 }
 
 // counts reports whether a full snapshot is one to rely on, as far as is known.
 func (s *inventory) counts(m *snapshot.Manifest) bool {
 	_, damaged := s.chain.Damaged(m)
-	return !damaged && s.catalog.CheckEncrypted(m) == nil
+	return !damaged && s.CheckEncrypted(m) == nil
 }
 
 // held is up to when each timeline's good full snapshots hold all that was
@@ -194,7 +186,7 @@ func (s *inventory) counts(m *snapshot.Manifest) bool {
 // seems to be of the future says nothing: the clock that gave it was wrong.
 func (s *inventory) held() map[repository.TimelineID]time.Time {
 	all := map[repository.TimelineID]time.Time{}
-	for _, m := range s.catalog.Manifests {
+	for _, m := range s.Manifests {
 		if s.counts(m) && !m.Started.After(s.listed) {
 			all[m.Timeline] = later(all[m.Timeline], m.Started)
 		}
@@ -207,5 +199,5 @@ func (s *inventory) since(m *snapshot.Manifest) (bytes int64, entries uint64) {
 	if m == nil {
 		return 0, 0
 	}
-	return s.archives.Since(m.Timeline, m.Facts.RaftIndex)
+	return s.Since(m.Timeline, m.Facts.RaftIndex)
 }

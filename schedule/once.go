@@ -115,7 +115,7 @@ func (t *session) startedOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.archives.CheckStartedOver(ctx, s.catalog)
+	return s.CheckStartedOver(ctx)
 }
 
 // progressEvery is how often giveUp checks the archiver's progress.

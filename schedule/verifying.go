@@ -43,7 +43,7 @@ func (t *session) checksum(ctx context.Context, task *job.Task) (job.Result, err
 
 func unread(s *inventory, newest *snapshot.Manifest) ([]target, string) {
 	var all []target
-	for _, m := range s.catalog.Manifests {
+	for _, m := range s.Manifests {
 		_, proved := s.chain.Newest(m, report.Checksum)
 		_, damaged := s.chain.Damaged(m)
 		if m != newest && !proved && !damaged && time.Since(m.Started) <= newAgain {
@@ -94,7 +94,7 @@ func (t *session) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]
 	case newest != nil:
 		all, why := due(s, newest)
 		return all, why, nil
-	case len(s.catalog.Damaged) > 0:
+	case len(s.Damaged) > 0:
 		return []target{{backup: verify.All}}, "", nil // it says what became of them
 	}
 	return nil, noneYet, nil

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
@@ -170,7 +172,7 @@ func (t *session) survey(ctx context.Context) {
 			if errors.Is(m.Err, client.ErrOtherHistory) {
 				t.seen.foreign = append(t.seen.foreign, one.Error)
 			}
-			if i := slices.IndexFunc(survey.Membership, func(info client.MemberInfo) bool { return slices.Contains(info.ClientURLs, m.Endpoint) }); i >= 0 {
+			if i := slices.IndexFunc(survey.Membership, func(info *etcdserverpb.Member) bool { return slices.Contains(info.ClientURLs, m.Endpoint) }); i >= 0 {
 				one.ID, one.Name = snapshot.ID(survey.Membership[i].ID).String(), survey.Membership[i].Name
 			}
 			c.Members = append(c.Members, one)

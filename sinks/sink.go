@@ -207,7 +207,7 @@ func ReadSecret(path string) (string, error) {
 }
 
 // Get reads a whole object of at most limit bytes; a larger one is ErrTooLarge, and
-// no more of it is asked for, so that a damaged or foreign object cannot exhaust
+// no more of it is asked for, so that a damaged or unsigned object cannot exhaust
 // memory.
 func Get(ctx context.Context, s Sink, name string, limit int64) ([]byte, error) {
 	r, err := s.Open(ctx, name, 0, limit+1)

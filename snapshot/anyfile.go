@@ -72,7 +72,7 @@ func OpenAny(ctx context.Context, path, dir string, progress func(done, total in
 // unpack writes a database, with or without its SHA-256, to a file without a name in dir.
 // Its beginning says how long it may become: what is not a database is not unpacked.
 func unpack(ctx context.Context, body io.Reader, path, what, dir string, progress func(done, total int64)) (_ *os.File, err error) {
-	body = &contextReader{ctx, body}
+	body = ReaderUntil(ctx, body)
 	broken := func(err error) error {
 		switch {
 		case ctx.Err() != nil, errors.As(err, new(*fs.PathError)): // a disk's
@@ -115,7 +115,7 @@ func unpack(ctx context.Context, body io.Reader, path, what, dir string, progres
 			err = errors.Join(err, file.Close())
 		}
 	}()
-	to := io.MultiWriter(safedir.NewWriteback(file), &progressWriter{report: func(n int64) { progress(n, db.Size()) }})
+	to := io.MultiWriter(safedir.NewWriteback(file), CountBytes(func(n int64) { progress(n, db.Size()) }))
 	n, err := io.Copy(to, io.LimitReader(io.MultiReader(&begin, body), most+1))
 	switch {
 	case err != nil:

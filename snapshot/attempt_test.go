@@ -52,13 +52,13 @@ func TestForeignManifestAhead(t *testing.T) {
 			forge(later)
 		}
 	})
-	if !forged || !errors.Is(err, repository.ErrForeign) || !strings.Contains(err.Error(), ": remove it") {
+	if !forged || !errors.Is(err, repository.ErrUnsigned) || !strings.Contains(err.Error(), ": remove it") {
 		t.Errorf("forged %t, error %v", forged, err)
 	}
 	require.Equal(t, before+1, snapshotObjects(t, d), "those before and the forged manifest")
 	_, err = take(later, nil)
 	require.NoError(t, err)
-	if c := catalogOf(t, keyed); len(c.Manifests) != 3 || len(c.Foreign) != 2 || len(c.Incomplete)+len(c.Damaged) > 0 {
+	if c := catalogOf(t, keyed); len(c.Manifests) != 3 || len(c.Damaged) != 2 || !c.Damaged[0].Unsigned() || !c.Damaged[1].Unsigned() || len(c.Incomplete) > 0 {
 		t.Errorf("the catalogue has %+v", c)
 	}
 }

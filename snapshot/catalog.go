@@ -23,21 +23,18 @@ type Catalog struct {
 	// EncryptedSince is the first encrypted one of each timeline that has any: it is asked
 	// for with each manifest, of which there may be very many.
 	EncryptedSince map[repository.TimelineID]*Manifest
-	// Damaged are the backups whose manifest cannot be used, or whose object is
-	// gone or has another size, with the reason.
-	Damaged []DamagedBackup
-	// Foreign are the backups whose manifest nobody who is trusted signed, with the
-	// reason: for whoever checks signatures they do not exist.
-	Foreign []DamagedBackup
-	// DamagedTimelines are those whose descriptor is damaged, foreign or gone. Their
+	// Damaged are the backups whose manifest cannot be used, because it is damaged or
+	// unsigned, or whose object is gone or has another size, with the reason.
+	Damaged []Unusable
+	// DamagedTimelines are those whose descriptor is damaged, unsigned or gone. Their
 	// backups are in Manifests; where their history came from is not known.
-	DamagedTimelines []DamagedTimeline
+	DamagedTimelines []Unusable
 	// Incomplete are objects without a manifest: what an interrupted backup
 	// left, or what one that is running now has written.
 	Incomplete []repository.Full
 	// Unread are backups that were not looked at, since there are more than a
 	// catalogue holds: see repository.Budget for which.
-	Unread []UnreadBackups
+	Unread []Unusable
 	// Archived is what the archived log, and the marks that end a timeline, say of
 	// its end, for those of which it was looked up: see walreplay.Archives. ReadCatalog
 	// leaves it nil.
@@ -61,24 +58,27 @@ type Archived struct {
 	Undone bool
 }
 
-// DamagedBackup is a backup whose manifest cannot be used.
-type DamagedBackup struct {
-	Timeline repository.TimelineID
-	ID       string
-	Err      error
-}
-
-// UnreadBackups are the backups of a timeline that were not looked at.
-type UnreadBackups struct {
+// Unusable is what a catalogue cannot use, and why: a backup, a timeline, or, with their
+// number, the backups of a timeline that were not looked at. As an error it says that a
+// backup was asked for, or is the newest one where that was asked for.
+type Unusable struct {
 	Timeline repository.TimelineID // zero: there are whole timelines more
-	Backups  int
-	Err      error // a *DamagedError
+	ID       string                // of a backup
+	Unread   int
+	Err      error // a *DamagedError, or ErrNewerFormat
 }
 
-// DamagedTimeline is a timeline whose descriptor cannot be used.
-type DamagedTimeline struct {
-	Timeline repository.TimelineID
-	Err      error // a *DamagedError
+func (u *Unusable) Error() string { return u.Err.Error() }
+func (u *Unusable) Unwrap() error { return u.Err }
+
+// Unsigned reports whether nothing shows that it is the cluster's: an unsigned manifest is
+// named, and otherwise decides nothing, or whoever may add objects could keep everybody
+// from the latest backup.
+func (u *Unusable) Unsigned() bool { return errors.Is(u.Err, repository.ErrUnsigned) }
+
+// isOf returns whether something unusable is of a timeline.
+func isOf(t repository.TimelineID) func(Unusable) bool {
+	return func(u Unusable) bool { return u.Timeline == t }
 }
 
 // ReadCatalog reads all manifests of a repository. A damaged one is listed as
@@ -92,8 +92,8 @@ func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, er
 	c := newCatalog()
 	c.repository = repo.String()
 	if more {
-		c.Unread = append(c.Unread, UnreadBackups{Err: &DamagedError{Object: repo.String(), Offset: -1,
-			Err: fmt.Errorf("it has more timelines than the %d that are read, and of those without a descriptor as many: remove what nobody made", repository.MaxTimelines)}})
+		c.Unread = append(c.Unread, Unusable{Err: repo.PassOver("timelines", &DamagedError{Object: repo.String(), Offset: -1,
+			Err: fmt.Errorf("it has more timelines than the %d that are read, and of those without a descriptor as many: remove what nobody made", repository.MaxTimelines)})})
 	}
 	if err := c.addBackups(ctx, repo, ids); err != nil {
 		return nil, err
@@ -114,18 +114,15 @@ func newCatalog() *Catalog { return &Catalog{EncryptedSince: map[repository.Time
 func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Repository, id repository.TimelineID) error {
 	t, err := repo.Timeline(ctx, id)
 	altered := errors.Is(err, repository.ErrAltered)
-	if altered && repo.Checks() && !errors.Is(err, repository.ErrForeign) {
-		err = repo.Refuse(repository.TimelineName(id), err) // it may be anybody's
-	}
-	// A foreign one in its place must not hide the backups.
-	gone := errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrForeign)
+	// An unsigned one in its place must not hide the backups.
+	gone := errors.Is(err, sinks.ErrNotFound) || altered && !repo.Doubtful(err)
 	switch {
 	case gone && !c.hasBackup(id):
 		return nil
 	case gone, altered:
 		t = repository.Timeline{ID: id, Reason: "not known, its descriptor is damaged or gone"}
-		c.DamagedTimelines = append(c.DamagedTimelines, DamagedTimeline{id, &DamagedError{
-			Object: "the descriptor of timeline " + id.String() + " in " + repo.String(), Offset: -1, Err: err}})
+		c.DamagedTimelines = append(c.DamagedTimelines, Unusable{Timeline: id, Err: repo.PassOver(repository.TimelineName(id), &DamagedError{
+			Object: "the descriptor of timeline " + id.String() + " in " + repo.String(), Offset: -1, Err: err})})
 	case err != nil:
 		return err
 	}
@@ -158,9 +155,9 @@ func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, t
 			return err
 		}
 		if unread := listed[t] - n; unread > 0 {
-			c.Unread = append(c.Unread, UnreadBackups{t, unread, &DamagedError{
+			c.Unread = append(c.Unread, Unusable{Timeline: t, Unread: unread, Err: repo.PassOver(t.String()+"/full", &DamagedError{
 				Object: "timeline " + t.String() + " in " + repo.String(), Offset: -1,
-				Err: fmt.Errorf("%d of its backups were not read: a catalogue holds those that were stored first and last, %d backups and %d MiB of manifests at most: remove what nobody made", unread, repository.MaxBackups, repository.MaxBytes>>20)}})
+				Err: fmt.Errorf("%d of its backups were not read: a catalogue holds those that were stored first and last, %d backups and %d MiB of manifests at most: remove what nobody made", unread, repository.MaxBackups, repository.MaxBytes>>20)})})
 		}
 		fulls = fulls[n:]
 	}
@@ -177,21 +174,18 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 		switch m := manifests[i]; {
 		case !full.Complete:
 			c.Incomplete = append(c.Incomplete, full)
-		case m.err != nil && repo.Checks() && !errors.Is(m.err, ErrNewerFormat):
-			// A damaged one may be anybody's. Were it passed over without a word, a restore of
-			// the latest would take an older one for it.
-			if !errors.Is(m.err, repository.ErrForeign) {
-				m.err = repo.Refuse(repository.ManifestName(t, full.ID), m.err)
-			}
-			c.Foreign = append(c.Foreign, DamagedBackup{t, full.ID, m.err})
 		case m.err != nil:
-			c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, m.err})
+			if repo.Checks() && !errors.Is(m.err, ErrNewerFormat) && !errors.Is(m.err, repository.ErrUnsigned) {
+				m.err = repo.Refuse(repository.ManifestName(t, full.ID), m.err) // a damaged one may be anybody's
+			}
+			_ = repo.PassOver(repository.ManifestName(t, full.ID), m.err)
+			c.Damaged = append(c.Damaged, Unusable{Timeline: t, ID: full.ID, Err: m.err})
 		case m.manifest != nil:
 			switch err := checkObject(ctx, repo, full, m.manifest); {
 			case err == nil:
 				found = append(found, m.manifest)
 			case errors.As(err, new(*DamagedError)):
-				c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, err})
+				c.Damaged = append(c.Damaged, Unusable{Timeline: t, ID: full.ID, Err: repo.PassOver(m.manifest.Object.Name, err)})
 			default:
 				return err
 			}
@@ -240,16 +234,6 @@ func (c *Catalog) Newest(t repository.TimelineID) *Manifest {
 		}
 	}
 	return nil
-}
-
-// HighestRevision is the highest revision that any backup here reached,
-// damaged ones apart.
-func (c *Catalog) HighestRevision() int64 {
-	var highest int64
-	for _, m := range c.Manifests {
-		highest = max(highest, m.Facts.Revision)
-	}
-	return highest
 }
 
 // manifestReaders is how many manifests are fetched at once: enough to hide

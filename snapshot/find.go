@@ -35,14 +35,6 @@ func (e *SeparateError) Error() string {
 
 func (e *SeparateError) Unwrap() error { return ErrAmbiguous }
 
-// DamagedManifestError says that the backup that was asked for, or the newest
-// one where that was asked for, has a damaged manifest. It wraps the
-// *DamagedError.
-type DamagedManifestError struct{ DamagedBackup }
-
-func (e *DamagedManifestError) Error() string { return e.Err.Error() }
-func (e *DamagedManifestError) Unwrap() error { return e.Err }
-
 // Find finds one backup by its ID, by the first characters of one, or by
 // Latest. timeline, where it is not empty, is where to look.
 //
@@ -56,7 +48,7 @@ func (e *DamagedManifestError) Unwrap() error { return e.Err }
 // shows, if no other was ever observed or was backed up since. Otherwise the error is
 // a *SeparateError: their histories differ, and which one is right only the user can
 // know. Where the newest
-// backup has a damaged manifest the error is a *DamagedManifestError: an older
+// backup has a damaged manifest the error is an *Unusable: an older
 // one must not pass for the newest.
 func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
 	if ref != Latest {
@@ -97,8 +89,8 @@ func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
 func (c *Catalog) findNewest(t repository.TimelineID) (*Manifest, error) {
 	m := c.Newest(t)
 	for _, d := range slices.Backward(c.Damaged) {
-		if d.Timeline == t && (m == nil || startedAt(d.ID) >= startedAt(m.ID)) {
-			return nil, &DamagedManifestError{d}
+		if d.Timeline == t && !d.Unsigned() && (m == nil || startedAt(d.ID) >= startedAt(m.ID)) {
+			return nil, &d
 		}
 	}
 	if m == nil {
@@ -145,9 +137,9 @@ func (c *Catalog) descends(t, from repository.TimelineID) bool {
 	return false
 }
 
-// hasBackup reports whether a timeline has a backup, damaged or not.
+// hasBackup reports whether a timeline has a backup, damaged or not, unsigned ones apart.
 func (c *Catalog) hasBackup(t repository.TimelineID) bool {
-	return c.Newest(t) != nil || slices.ContainsFunc(c.Unread, func(u UnreadBackups) bool { return u.Timeline == t }) || slices.ContainsFunc(c.Damaged, func(d DamagedBackup) bool { return d.Timeline == t })
+	return c.Newest(t) != nil || slices.ContainsFunc(c.Unread, isOf(t)) || slices.ContainsFunc(c.Damaged, func(u Unusable) bool { return u.Timeline == t && !u.Unsigned() })
 }
 
 // clockMargin is by how much the clocks of those who back up and of those who
@@ -222,12 +214,7 @@ func (c *Catalog) findID(ref, timeline string) (*Manifest, error) {
 	}
 	for _, d := range c.Damaged {
 		if matches(d.ID, d.Timeline) {
-			return nil, &DamagedManifestError{d}
-		}
-	}
-	for _, d := range c.Foreign {
-		if matches(d.ID, d.Timeline) {
-			return nil, fmt.Errorf("%w: %w", ErrNoBackup, d.Err)
+			return nil, &d
 		}
 	}
 	for _, u := range c.Incomplete {
@@ -251,7 +238,7 @@ func (c *Catalog) Older(m *Manifest) *Manifest {
 
 // OlderThanDamaged returns the newest backup of the same timeline that is not
 // newer than a damaged one by its ID, or nil: what to use instead.
-func (c *Catalog) OlderThanDamaged(d DamagedBackup) *Manifest {
+func (c *Catalog) OlderThanDamaged(d *Unusable) *Manifest {
 	for _, m := range slices.Backward(c.Manifests) {
 		if m.Timeline == d.Timeline && startedAt(m.ID) <= startedAt(d.ID) {
 			return m
@@ -331,8 +318,8 @@ func (c *Catalog) CheckEncrypted(m *Manifest) error {
 
 // None is the error that there is no backup to take, and what there is instead.
 func (c *Catalog) None() error {
-	if n := len(c.Foreign); n > 0 {
-		return fmt.Errorf("%w: the manifests of %d in the repository are signed by no trusted key: check --trust and --revoked-keys; 'requorum list' names them", ErrNoBackup, n)
+	if n := len(c.Damaged); n > 0 {
+		return fmt.Errorf("%w: the manifests of %d in the repository are unusable; 'requorum list' names them; the first: %w", ErrNoBackup, n, c.Damaged[0].Err)
 	}
 	return fmt.Errorf("%w: the repository has no backup: make one with 'requorum backup'", ErrNoBackup)
 }

@@ -30,9 +30,9 @@ func TestFind(t *testing.T) {
 	}
 	empty := &Catalog{Timelines: []repository.Timeline{{ID: tl(1)}, child}, Manifests: chain.Manifests[:2]}
 	damaged := &DamagedError{Object: "manifest", Offset: -1, Err: errors.New("x")}
-	broken := &Catalog{Timelines: chain.Timelines, Damaged: []DamagedBackup{{tl(1), "20260101T000000Z-dddddd", damaged}}}
+	broken := &Catalog{Timelines: chain.Timelines, Damaged: []Unusable{{Timeline: tl(1), ID: "20260101T000000Z-dddddd", Err: damaged}}}
 	spoil := func(timeline repository.TimelineID, id string) *Catalog {
-		return &Catalog{Timelines: empty.Timelines, Manifests: empty.Manifests, Damaged: []DamagedBackup{{timeline, id, damaged}}}
+		return &Catalog{Timelines: empty.Timelines, Manifests: empty.Manifests, Damaged: []Unusable{{Timeline: timeline, ID: id, Err: damaged}}}
 	}
 	spoilt, spoiltChild, oldSpoilt := spoil(tl(1), "20260102T000001Z-dddddd"), spoil(tl(2), "20260103T000000Z-dddddd"), spoil(tl(1), "20260101T000000Z-dddddd")
 

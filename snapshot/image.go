@@ -91,7 +91,7 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	if errors.Is(e.Err, repository.ErrForeign) || errors.As(e.Err, new(*PlainError)) {
+	if errors.Is(e.Err, repository.ErrUnsigned) || errors.As(e.Err, new(*PlainError)) {
 		return e.Err.Error() // it names the object, and is no damage
 	}
 	if e.Offset < 0 {
@@ -326,7 +326,7 @@ func (f *File) Open(ctx context.Context) (io.ReadCloser, error) {
 		return nil, err
 	}
 	sum := sha256.New()
-	var src io.Reader = &contextReader{ctx, file}
+	src := ReaderUntil(ctx, file)
 	if f.HasHash() {
 		src = io.TeeReader(src, sum)
 	}
@@ -346,7 +346,9 @@ func (f *File) Open(ctx context.Context) (io.ReadCloser, error) {
 	}{body, file}, nil
 }
 
-// contextReader ends when its context does.
+// ReaderUntil returns r, which ends when ctx does.
+func ReaderUntil(ctx context.Context, r io.Reader) io.Reader { return &contextReader{ctx, r} }
+
 type contextReader struct {
 	ctx context.Context // io.Reader has no room for one
 	r   io.Reader

@@ -99,7 +99,7 @@ func TestCatalogBudget(t *testing.T) {
 		p.backup(backupID(n), func(*snapshot.Manifest) {})
 	}
 	c, err := snapshot.ReadCatalog(t.Context(), p.repo)
-	if err != nil || len(c.Manifests) != repository.MaxBackups || len(c.Unread) != 1 || c.Unread[0].Backups != more || !strings.Contains(c.Unread[0].Err.Error(), "300 of its backups were not read") {
+	if err != nil || len(c.Manifests) != repository.MaxBackups || len(c.Unread) != 1 || c.Unread[0].Unread != more || !strings.Contains(c.Unread[0].Err.Error(), "300 of its backups were not read") {
 		t.Fatalf("%d manifests, %+v, %v", len(c.Manifests), c.Unread, err)
 	}
 	there := map[string]bool{}

@@ -14,6 +14,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
@@ -269,9 +271,9 @@ func (t *taking) readFacts(ctx context.Context, up *upload, m *Manifest) error {
 	if err != nil {
 		return fmt.Errorf("read the stored snapshot back: %w", err)
 	}
-	counter := &progressWriter{report: func(n int64) {
+	counter := CountBytes(func(n int64) {
 		t.Progress(Progress{Phase: "read back", Done: n, Total: stored.Size()})
-	}}
+	})
 	_, err = io.Copy(counter, all)
 	if err := errors.Join(err, all.Close()); err != nil {
 		return fmt.Errorf("read the stored snapshot back: %w", err)
@@ -290,7 +292,7 @@ func (t *taking) checkFacts(member client.MemberStatus, f Facts) error {
 		return fmt.Errorf("%w: it ends at revision %d, the cluster was at %d", ErrStale, f.Revision, t.barrier.Revision)
 	}
 	known := func(m Member) bool {
-		return slices.ContainsFunc(t.survey.Membership, func(s client.MemberInfo) bool { return ID(s.ID) == m.ID })
+		return slices.ContainsFunc(t.survey.Membership, func(s *etcdserverpb.Member) bool { return ID(s.ID) == m.ID })
 	}
 	if len(f.Members) > 0 && !slices.ContainsFunc(f.Members, known) {
 		return fmt.Errorf("the snapshot that %s sent is of another cluster: none of its members (%s, …) is one of this cluster", member.Endpoint, f.Members[0].ID)
@@ -348,7 +350,7 @@ func (t *taking) settleManifest(m *Manifest, failure error) error {
 	case err == nil:
 		failure = fmt.Errorf("backup %s in %s: %w, as %s", m.ID, t.repo, ErrTaken, there.Object.Name)
 	case errCounts == nil && !counts: // so it is not this one's
-		failure = fmt.Errorf("%w; %s is there and is %w: remove it", failure, name, repository.ErrForeign)
+		failure = fmt.Errorf("%w; %s is there and is %w: remove it", failure, name, repository.ErrUnsigned)
 	case errors.Is(err, sinks.ErrNotFound) && !errors.Is(failure, sinks.ErrUncertain):
 	default:
 		return fmt.Errorf("%w; whether backup %s counts is not known: look with 'requorum list' once the repository answers", failure, m.ID)
@@ -376,7 +378,10 @@ func (t *taking) writeManifest(ctx context.Context, m *Manifest) error {
 	return t.repo.WriteDocument(ctx, repository.ManifestName(t.timeline.ID, m.ID), m)
 }
 
-// progressWriter counts bytes and throws them away.
+// CountBytes returns a writer that reports how many bytes were written to it, and throws
+// them away.
+func CountBytes(report func(int64)) io.Writer { return &progressWriter{report: report} }
+
 type progressWriter struct {
 	n      int64
 	report func(int64)

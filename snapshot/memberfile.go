@@ -118,9 +118,9 @@ func (t *taking) readFile(ctx context.Context, member client.MemberStatus, up *u
 	}
 	defer p.close()
 	up.hash.hashed = true
-	to := io.MultiWriter(up.hash.Hash, up.codec, &progressWriter{report: func(n int64) {
+	to := io.MultiWriter(up.hash.Hash, up.codec, CountBytes(func(n int64) {
 		t.Progress(Progress{Phase: "file", Done: n, Total: p.size})
-	}})
+	}))
 	if err := p.copyTo(to); err != nil {
 		return err
 	}

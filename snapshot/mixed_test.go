@@ -49,7 +49,7 @@ func TestPromise6BackupOfAnotherCluster(t *testing.T) {
 	if len(c.Manifests) != 2 || len(c.Damaged) != 1 || c.Damaged[0].ID != "20990102T020000Z-000002" {
 		t.Fatalf("backups %+v, damaged %+v", c.Manifests, c.Damaged)
 	}
-	var damaged *snapshot.DamagedManifestError
+	var damaged *snapshot.Unusable
 	if _, err := c.Find("20990102T020000Z-000002", ""); !errors.As(err, &damaged) || !strings.Contains(err.Error(), "of another one") {
 		t.Errorf("got %v", err)
 	}

@@ -43,7 +43,7 @@ func (c *Catalog) branchedFrom(t repository.Timeline) (from repository.TimelineI
 		}
 		return from
 	}
-	if !slices.ContainsFunc(c.DamagedTimelines, func(d DamagedTimeline) bool { return d.Timeline == t.ID }) {
+	if !slices.ContainsFunc(c.DamagedTimelines, isOf(t.ID)) {
 		return from
 	}
 	for _, o := range c.Timelines {

@@ -36,7 +36,7 @@ func TestPromise6StartedOver(t *testing.T) {
 		timelines []repository.Timeline
 		fulls     []*Manifest
 		archived  archived
-		damaged   []DamagedTimeline
+		damaged   []Unusable
 		newest    repository.TimelineID // that has started over, without an answer
 		found     repository.TimelineID // otherwise
 	}{
@@ -45,7 +45,7 @@ func TestPromise6StartedOver(t *testing.T) {
 		"written past the older one since":      {lines, []*Manifest{first, full(emptied, 6, 500, 510)}, nil, nil, emptied, none},
 		"only the log reached further":          {lines, []*Manifest{full(old, 2, 20, 30), full(emptied, 6, 60, 20)}, archived{old: {Revision: 125}}, nil, emptied, none},
 		"twice":                                 {append(lines[:2:2], line(again, emptied, 8)), []*Manifest{first, second, full(again, 9, 3, 7)}, nil, nil, again, none},
-		"its descriptor is damaged":             {[]repository.Timeline{lines[0], {ID: emptied}}, []*Manifest{first, second}, nil, []DamagedTimeline{{Timeline: emptied}}, emptied, none},
+		"its descriptor is damaged":             {[]repository.Timeline{lines[0], {ID: emptied}}, []*Manifest{first, second}, nil, []Unusable{{Timeline: emptied}}, emptied, none},
 		"restored for a test before":            {append(lines[:2:2], line(restored, old, 3)), []*Manifest{first, full(restored, 4, 100, 9), second}, archived{old: {Seen: at(4)}}, nil, emptied, none},
 		"accepted":                              {lines, []*Manifest{first, second}, archived{old: {Superseded: true, By: emptied}}, nil, none, emptied},
 		"accepted after the second time":        {append(lines[:2:2], line(again, emptied, 8)), []*Manifest{first, second, full(again, 9, 3, 7)}, archived{old: {Superseded: true, By: again}, emptied: {Superseded: true, By: again}}, nil, none, again},

@@ -369,7 +369,7 @@ func (t *taking) backupID(ctx context.Context, started time.Time) string {
 		// What keeps it from being found out, freeAttempt meets and reports.
 		name := repository.ManifestName(t.timeline.ID, t.ID)
 		if counts, err := t.repo.Counts(ctx, name); err == nil && !counts {
-			t.Logger.Warn("the backup gets another ID: a foreign object has the name of its manifest", "object", name, "repository", t.repo)
+			t.Logger.Warn("the backup gets another ID: an unusable object has the name of its manifest", "object", name, "repository", t.repo)
 			t.ID = ""
 		}
 	}

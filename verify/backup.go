@@ -25,7 +25,7 @@ import (
 )
 
 // checkDamaged reports a backup that the catalog cannot use.
-func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup) error {
+func (e *examination) checkDamaged(ctx context.Context, d snapshot.Unusable) error {
 	name := fullName(d.Timeline, d.ID)
 	c, err := e.check(ctx, report.Checksum, name, func(c *report.Check) error {
 		c.Compared = "the manifest with its own SHA-256 and place, and the size of its object with it"
@@ -136,7 +136,7 @@ func (e *examination) readRaw(ctx context.Context, c *report.Check, m *snapshot.
 		return err
 	}
 	defer r.Close() // its end was seen, or an error is on its way
-	to := []io.Writer{&counter{run: &e.run, check: c, phase: "read " + m.ID, total: stored.Size()}}
+	to := []io.Writer{e.counter(c, m.ID, stored.Size())}
 	if unpacked != nil {
 		to = append(to, unpacked)
 	}
@@ -173,7 +173,7 @@ func (e *examination) readStored(ctx context.Context, c *report.Check, backup st
 	}
 	defer r.Close() // its end was seen, or an error is on its way
 	sum := sha256.New()
-	count := &counter{run: &e.run, check: c, phase: "read " + backup, total: o.StoredSize}
+	count := e.counter(c, backup, o.StoredSize)
 	n, err := io.Copy(io.MultiWriter(sum, count), r)
 	if err != nil {
 		return err
@@ -194,18 +194,11 @@ func storedAs(object string, e codec.Encoding, n int64, sum hash.Hash) error {
 }
 
 // counter counts what is read, for the check and for who watches.
-type counter struct {
-	run         *run
-	check       *report.Check
-	phase       string
-	done, total int64
-}
-
-func (w *counter) Write(p []byte) (int, error) {
-	w.done += int64(len(p))
-	w.check.Bytes = w.done
-	w.run.Progress(w.phase, w.done, w.total)
-	return len(p), nil
+func (r *run) counter(c *report.Check, name string, total int64) io.Writer {
+	return snapshot.CountBytes(func(n int64) {
+		c.Bytes = n
+		r.Progress("read "+name, n, total)
+	})
 }
 
 // readAttachments reads the files that were stored with a snapshot, as they are stored: all

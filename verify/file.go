@@ -112,7 +112,7 @@ func (r *run) checkSum(ctx context.Context, path string, image *snapshot.File) (
 			took(c, report.KindObject, path, err)
 			return nil
 		}
-		_, err = io.Copy(&counter{run: r, check: c, phase: "read " + path, total: image.Size()}, f)
+		_, err = io.Copy(r.counter(c, path, image.Size()), f)
 		took(c, report.KindObject, path, errors.Join(err, f.Close()))
 		return nil
 	})

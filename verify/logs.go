@@ -356,7 +356,6 @@ func (l *logCheck) checkMarks(ctx context.Context) {
 			defer mu.Unlock()
 			switch {
 			case errors.Is(err, sinks.ErrNotFound): // thinned out, or pruned, meanwhile
-			case errors.Is(err, repository.ErrForeign): // it does not exist
 			case err != nil:
 				took(l.check, report.KindMark, n.String(), err)
 			default:

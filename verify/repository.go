@@ -60,15 +60,19 @@ func Repository(ctx context.Context, repo *repository.Repository, req Request) (
 // open finds out what there is, and what of it is checked. A repository without a backup
 // is refused: nothing can be restored from it, whatever else is there.
 func (e *examination) open(ctx context.Context) (err error) {
-	archives := walreplay.NewArchives(e.repo)
-	if e.selection, e.catalog, err = choose(ctx, e.repo, archives, e.Request); err != nil {
+	all, err := walreplay.ReadInventory(ctx, e.repo)
+	if err != nil {
+		return err
+	}
+	e.catalog = all.Catalog
+	if e.selection, err = choose(ctx, all, e.Request); err != nil {
 		return err
 	}
 	compared := e.timelines
 	if e.Timeline == "" && e.Backup == Latest {
 		compared = nil // all: one that was emptied is not the latest any more
 	}
-	if err := archives.CheckReached(ctx, e.catalog, compared...); err != nil {
+	if err := all.CheckReached(ctx, compared...); err != nil {
 		return err
 	}
 	if len(e.backups)+len(e.damaged) > 0 {
@@ -167,7 +171,6 @@ func (e *examination) checkEnding(ctx context.Context, c *report.Check, id repos
 		case errors.Is(err, sinks.ErrNotFound):
 			found(c, report.Finding{Kind: report.KindMark, Object: name, Text: fmt.Sprintf("%s in %s is gone, and later marks that end the timeline are there", name, e.repo)})
 			return
-		case errors.Is(err, repository.ErrForeign): // it does not exist
 		case errors.Is(err, repository.ErrAltered):
 			found(c, report.Finding{Kind: report.KindMark, Object: name, Text: err.Error()})
 		case err != nil:
@@ -275,7 +278,7 @@ type selection struct {
 	all       bool
 	timelines []repository.TimelineID
 	backups   []*snapshot.Manifest
-	damaged   []snapshot.DamagedBackup
+	damaged   []snapshot.Unusable
 	logs      []logPart
 }
 
@@ -287,37 +290,32 @@ type logPart struct {
 
 // choose finds what was asked for. Nothing that matches is snapshot.ErrNoBackup,
 // and more than one history snapshot.ErrAmbiguous.
-func choose(ctx context.Context, repo *repository.Repository, archives *walreplay.Archives, r Request) (*selection, *snapshot.Catalog, error) {
+func choose(ctx context.Context, all *walreplay.Inventory, r Request) (*selection, error) {
 	if r.Backup == All {
-		c, err := snapshot.ReadCatalog(ctx, repo)
-		if err != nil {
-			return nil, nil, err
-		}
-		s, err := chooseAll(ctx, repo, c, r.Timeline)
-		return s, c, err
+		return chooseAll(ctx, all, r.Timeline)
 	}
-	m, c, err := archives.Find(ctx, r.Backup, r.Timeline)
-	var damaged *snapshot.DamagedManifestError
+	m, err := all.Find(ctx, r.Backup, r.Timeline)
+	var damaged *snapshot.Unusable
 	switch {
 	case errors.As(err, &damaged):
-		s := &selection{timelines: []repository.TimelineID{damaged.Timeline}, damaged: []snapshot.DamagedBackup{damaged.DamagedBackup}}
+		s := &selection{timelines: []repository.TimelineID{damaged.Timeline}, damaged: []snapshot.Unusable{*damaged}}
 		if r.Backup == Latest { // from where on its log goes nobody knows
 			s.logs = []logPart{{damaged.Timeline, 0}}
 		}
-		return s, c, nil
+		return s, nil
 	case err != nil:
-		return nil, nil, err
+		return nil, err
 	}
 	s := &selection{timelines: []repository.TimelineID{m.Timeline}, backups: []*snapshot.Manifest{m}}
 	if r.Backup == Latest {
 		s.logs = []logPart{{m.Timeline, m.Facts.RaftIndex}}
 	}
-	return s, c, nil
+	return s, nil
 }
 
 // chooseAll takes everything, or everything in one timeline.
-func chooseAll(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, timeline string) (*selection, error) {
-	ids, err := repo.TimelineIDs(ctx)
+func chooseAll(ctx context.Context, c *walreplay.Inventory, timeline string) (*selection, error) {
+	ids, err := c.Repo.TimelineIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -336,11 +334,6 @@ func chooseAll(ctx context.Context, repo *repository.Repository, c *snapshot.Cat
 	}
 	for _, d := range c.Damaged {
 		if slices.Contains(s.timelines, d.Timeline) {
-			s.damaged = append(s.damaged, d)
-		}
-	}
-	for _, d := range c.Foreign { // those that are whole are nobody's; a damaged one may be somebody's
-		if slices.Contains(s.timelines, d.Timeline) && !errors.Is(d.Err, repository.ErrForeign) {
 			s.damaged = append(s.damaged, d)
 		}
 	}

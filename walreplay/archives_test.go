@@ -29,14 +29,14 @@ func TestArchivesLookAgain(t *testing.T) {
 	counted := sinktest.NewFaulty(w.repo.Sink())
 	repo, err := repository.Open(t.Context(), counted)
 	require.NoError(t, err)
-	again := NewArchives(repo)
+	again := NewInventory(repo, catalog)
 	look := func() (requests int) {
 		t.Helper()
 		before := counted.Calls(sinktest.Open)
-		got, err := again.Ranges(t.Context(), catalog)
+		got, err := again.Ranges(t.Context())
 		require.NoError(t, err)
 		requests = counted.Calls(sinktest.Open) - before
-		want, err := NewArchives(w.repo).Ranges(t.Context(), catalog)
+		want, err := NewInventory(w.repo, catalog).Ranges(t.Context())
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, want %+v (%v)", got, want, err)
 		}
@@ -65,15 +65,14 @@ func TestArchivesSince(t *testing.T) {
 	_, err := w.repo.EnsureTimeline(t.Context(), repository.Timeline{ID: w.id, Created: clockStart, Reason: "first"})
 	require.NoError(t, err)
 	w.store(w.id, "20260101T000000Z-aaaaaa", 3)
-	a := NewArchives(w.repo)
+	a := NewInventory(w.repo, nil)
 	if bytes, entries := a.Since(w.id, 3); bytes != 0 || entries != 0 {
 		t.Errorf("before a look: %d bytes, %d entries", bytes, entries)
 	}
 	look := func() {
 		t.Helper()
-		catalog, err := snapshot.ReadCatalog(t.Context(), w.repo)
-		require.NoError(t, err)
-		_, err = a.Ranges(t.Context(), catalog)
+		require.NoError(t, a.Refresh(t.Context()))
+		_, err = a.Ranges(t.Context())
 		require.NoError(t, err)
 	}
 	look()

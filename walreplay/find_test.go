@@ -69,11 +69,13 @@ func TestPromise6FindLatestBesideAnArchive(t *testing.T) {
 			w.store(w.id, old, branch)
 			w.store(child, young, 5)
 			c.goes(w, branch)
-			m, _, err := NewArchives(w.repo).Find(t.Context(), snapshot.Latest, "")
+			all, err := ReadInventory(t.Context(), w.repo)
+			require.NoError(t, err)
+			m, err := all.Find(t.Context(), snapshot.Latest, "")
 			if err != nil || m.ID != c.found {
 				t.Errorf("found %v, %v; want %s", m, err, c.found)
 			}
-			if m, _, err := NewArchives(w.repo).Find(t.Context(), snapshot.Latest, w.id.String()); err != nil || m.ID != old {
+			if m, err := all.Find(t.Context(), snapshot.Latest, w.id.String()); err != nil || m.ID != old {
 				t.Errorf("in its timeline: %v, %v", m, err)
 			}
 		})

@@ -108,7 +108,7 @@ func (w *world) archive(first, last uint64, chainStart bool, marked ...uint64) s
 
 func (w *world) history() *History {
 	w.t.Helper()
-	h, err := NewArchives(w.repo).History(w.t.Context(), &snapshot.Catalog{}, w.id)
+	h, err := NewInventory(w.repo, &snapshot.Catalog{}).History(w.t.Context(), w.id)
 	require.NoError(w.t, err)
 	h.bases = w.bases
 	h.log.(*archived).bases = w.bases

@@ -40,37 +40,58 @@ type Range struct {
 	Damage bool `json:"damage,omitempty"`
 }
 
-// Archives are the archived logs of a repository. Each is opened once; Ranges lists
-// it anew. They are used by one goroutine.
-type Archives struct {
-	repo       *repository.Repository
+// Inventory is what a repository holds: the timelines and full snapshots of the catalogue,
+// and the archived logs. Each log is opened once, when it is needed; Ranges lists it
+// again. The unusable objects are named by Repo.Unusable. It is used by one goroutine.
+type Inventory struct {
+	*snapshot.Catalog // nil until it was read
+	Repo              *repository.Repository
+
 	identities []age.Identity
 	logs       map[repository.TimelineID]*segment.Log
 }
 
-// NewArchives reads nothing yet. identities are for encrypted segments.
-func NewArchives(repo *repository.Repository, identities ...age.Identity) *Archives {
-	return &Archives{repo, identities, map[repository.TimelineID]*segment.Log{}}
+// NewInventory reads nothing yet but has a catalogue that the caller read, if any.
+// identities are for encrypted segments.
+func NewInventory(repo *repository.Repository, c *snapshot.Catalog, identities ...age.Identity) *Inventory {
+	return &Inventory{c, repo, identities, map[repository.TimelineID]*segment.Log{}}
 }
 
-// Ranges are the parts of every timeline that c lists, in their order: what can
-// be restored, and the gaps between and after it. It lists the log of each and
-// reads headers; a range can still turn out to be damaged inside when it is
-// read.
-func (a *Archives) Ranges(ctx context.Context, c *snapshot.Catalog) ([]Range, error) {
+// ReadInventory reads a repository's catalogue.
+func ReadInventory(ctx context.Context, repo *repository.Repository, identities ...age.Identity) (*Inventory, error) {
+	a := NewInventory(repo, nil, identities...)
+	return a, a.Refresh(ctx)
+}
+
+// Refresh reads the catalogue again. With an error what was known before stays.
+func (a *Inventory) Refresh(ctx context.Context) error {
+	c, err := snapshot.ReadCatalog(ctx, a.Repo)
+	if err == nil {
+		a.Catalog = c
+	}
+	return err
+}
+
+// Ranges are the parts of every timeline, in their order: what can be restored, and the
+// gaps between and after it. It lists the log of each and reads headers; a range can still
+// turn out to be damaged inside when it is read.
+func (a *Inventory) Ranges(ctx context.Context) ([]Range, error) {
 	all := []Range{}
 	there := map[repository.TimelineID]*segment.Log{}
-	for _, t := range c.Timelines {
+	for _, t := range a.Timelines {
 		known := a.logs[t.ID]
-		log, err := a.open(ctx, c, t.ID)
+		log, err := a.open(ctx, t.ID)
 		if err == nil && known != nil {
 			err = log.Refresh(ctx)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t.ID, a.repo, err)
+			return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t.ID, a.Repo, err)
+		}
+		for _, d := range log.Damaged() {
+			_ = a.Repo.PassOver(d.Name, d.Err)
 		}
 		there[t.ID] = log
-		all = append(all, historyOf(a.repo, c, log).ranges()...)
+		all = append(all, historyOf(a.Repo, a.Catalog, log).ranges()...)
 	}
 	a.logs = there
 	return all, nil
@@ -80,15 +101,15 @@ func (a *Archives) Ranges(ctx context.Context, c *snapshot.Catalog) ([]Range, er
 // snapshot, or of the last entry of the log that continues from one; 0 if it has neither.
 // What lies after a gap without a full snapshot hides nothing that was deleted before it.
 // Without any full snapshot it is the end of the log up to its first gap.
-func (a *Archives) end(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (index uint64, err error) {
+func (a *Inventory) end(ctx context.Context, t repository.TimelineID) (index uint64, err error) {
 	var fulls []uint64
-	for _, m := range c.Manifests {
-		if m.Timeline == t && c.CheckEncrypted(m) == nil { // others could hide what was deleted
+	for _, m := range a.Manifests {
+		if m.Timeline == t && a.CheckEncrypted(m) == nil { // others could hide what was deleted
 			fulls = append(fulls, m.Facts.RaftIndex)
 			index = max(index, m.Facts.RaftIndex)
 		}
 	}
-	log, err := a.open(ctx, c, t)
+	log, err := a.open(ctx, t)
 	if err != nil {
 		return 0, err
 	}
@@ -103,7 +124,7 @@ func (a *Archives) end(ctx context.Context, c *snapshot.Catalog, t repository.Ti
 
 // Since is how much log there is behind an index of a timeline, as Ranges saw it
 // last: in bytes as stored, and in entries.
-func (a *Archives) Since(t repository.TimelineID, index uint64) (bytes int64, entries uint64) {
+func (a *Inventory) Since(t repository.TimelineID, index uint64) (bytes int64, entries uint64) {
 	log := a.logs[t]
 	if log == nil {
 		return 0, 0
@@ -124,33 +145,32 @@ func (a *Archives) Since(t repository.TimelineID, index uint64) (bytes int64, en
 
 // Log is the archived log of a timeline as Ranges saw it last; nil where it saw
 // none.
-func (a *Archives) Log(t repository.TimelineID) *segment.Log { return a.logs[t] }
+func (a *Inventory) Log(t repository.TimelineID) *segment.Log { return a.logs[t] }
 
-func (a *Archives) open(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (*segment.Log, error) {
-	encrypted := c.EncryptedSince[t]
+func (a *Inventory) open(ctx context.Context, t repository.TimelineID) (*segment.Log, error) {
+	encrypted := a.EncryptedSince[t]
 	if log := a.logs[t]; log != nil {
 		return log, log.RefusePlain(ctx, encrypted)
 	}
-	log, err := segment.OpenNames(ctx, a.repo, t, encrypted, a.identities...)
+	log, err := segment.OpenNames(ctx, a.Repo, t, encrypted, a.identities...)
 	if err == nil {
 		a.logs[t] = log
 	}
 	return log, err
 }
 
-// History is the history of one timeline: its full snapshots that c lists, and its
-// archived log. It lists the log, and reads the headers that segment.OpenNames does.
+// History is the history of one timeline: its full snapshots, and its archived log. It lists the log, and reads the headers that segment.OpenNames does.
 // Where an older full snapshot is encrypted, log in the clear is damage: see TakePlain.
-func (a *Archives) History(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (*History, error) {
-	log, err := a.open(ctx, c, t)
+func (a *Inventory) History(ctx context.Context, t repository.TimelineID) (*History, error) {
+	log, err := a.open(ctx, t)
 	if err != nil {
-		return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t, a.repo, err)
+		return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t, a.Repo, err)
 	}
-	return historyOf(a.repo, c, log, a.identities...), nil
+	return historyOf(a.Repo, a.Catalog, log, a.identities...), nil
 }
 
 // Size is what the log segments took, in bytes, when Ranges looked last.
-func (a *Archives) Size() int64 {
+func (a *Inventory) Size() int64 {
 	var sum int64
 	for _, log := range a.logs {
 		for _, h := range log.Headers() {
@@ -301,13 +321,21 @@ func highestArchived(log *segment.Log) int64 {
 }
 
 // HighestRevision is the highest revision that anything in a repository can have
-// reached: its full snapshots, and the archived logs.
-func (a *Archives) HighestRevision(ctx context.Context, c *snapshot.Catalog) (int64, error) {
-	highest := c.HighestRevision()
-	for _, t := range c.Timelines {
-		log, err := a.open(ctx, c, t.ID)
+// reached: its full snapshots, and the archived logs. It is of all timelines, or of some.
+func (a *Inventory) HighestRevision(ctx context.Context, only ...repository.TimelineID) (highest int64, err error) {
+	isMeant := func(t repository.TimelineID) bool { return len(only) == 0 || slices.Contains(only, t) }
+	for _, m := range a.Manifests {
+		if isMeant(m.Timeline) {
+			highest = max(highest, m.Facts.Revision)
+		}
+	}
+	for _, t := range a.Timelines {
+		if !isMeant(t.ID) {
+			continue
+		}
+		log, err := a.open(ctx, t.ID)
 		if err != nil {
-			return 0, fmt.Errorf("find the highest revision of the archived log of timeline %s in %s: %w", t.ID, a.repo, err)
+			return 0, fmt.Errorf("find the highest revision of the archived log of timeline %s in %s: %w", t.ID, a.Repo, err)
 		}
 		highest = max(highest, highestArchived(log))
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -46,32 +45,32 @@ type reached struct {
 const reachedLimit = 1 << 20
 
 // CheckReached compares how far timelines reach with what the keys' memory holds of them,
-// and remembers what is newer: all timelines of c, or only some. It also notices that a
+// and remembers what is newer: all timelines, or only some. It also notices that a
 // timeline is gone that had grown when last any had. The error is a *RolledBackError, or that of reading.
 // Without a memory, or if nobody's signature is checked, nothing is compared.
 //
 // Several processes may use one memory. Of two that write at once one is forgotten, so
 // that less is noticed until the next one.
-func (a *Archives) CheckReached(ctx context.Context, c *snapshot.Catalog, only ...repository.TimelineID) error {
-	memory := a.repo.Memory()
+func (a *Inventory) CheckReached(ctx context.Context, only ...repository.TimelineID) error {
+	memory := a.Repo.Memory()
 	if memory == nil {
 		return nil
 	}
-	id, err := hex.DecodeString(a.repo.ID()) // whoever wrote it would name a file of ours
+	id, err := hex.DecodeString(a.Repo.ID()) // whoever wrote it would name a file of ours
 	if err != nil || len(id) == 0 {
-		return fmt.Errorf("%s says that its ID is %q, which requorum writes nowhere: put %s back from a copy of the repository", a.repo, a.repo.ID(), repository.MarkerName)
+		return fmt.Errorf("%s says that its ID is %q, which requorum writes nowhere: put %s back from a copy of the repository", a.Repo, a.Repo.ID(), repository.MarkerName)
 	}
-	path := filepath.Join(memory.Dir, a.repo.ID()+".json")
+	path := filepath.Join(memory.Dir, a.Repo.ID()+".json")
 	before, err := readReached(path)
 	if err != nil && !memory.Allow {
 		return err
 	}
 	now, at := maps.Clone(before), time.Now().UTC()
 	less := func(t repository.TimelineID, is uint64) error {
-		return &RolledBackError{a.repo.String(), t, before[t].Index, is, before[t].Seen, path}
+		return &RolledBackError{a.Repo.String(), t, before[t].Index, is, before[t].Seen, path}
 	}
 	var all []repository.TimelineID
-	for _, t := range c.Timelines {
+	for _, t := range a.Timelines {
 		all = append(all, t.ID)
 	}
 	var last time.Time // when any grew
@@ -93,13 +92,13 @@ func (a *Archives) CheckReached(ctx context.Context, c *snapshot.Catalog, only .
 		all = only
 	}
 	for _, t := range all {
-		end, err := a.end(ctx, c, t)
+		end, err := a.end(ctx, t)
 		if err != nil {
-			return fmt.Errorf("find the end of timeline %s in %s: %w", t, a.repo, err)
+			return fmt.Errorf("find the end of timeline %s in %s: %w", t, a.Repo, err)
 		}
 		if end < before[t].Index && !memory.Allow {
 			// Of one that was superseded retention may delete the end, too.
-			_, ended, err := a.repo.Superseded(ctx, t)
+			_, ended, err := a.Repo.Superseded(ctx, t)
 			if err == nil && !ended {
 				err = less(t, end)
 			}
@@ -113,7 +112,7 @@ func (a *Archives) CheckReached(ctx context.Context, c *snapshot.Catalog, only .
 	}
 	if !maps.Equal(before, now) {
 		if err := writeReached(path, now); err != nil {
-			memory.Unkept(fmt.Errorf("how far %s reaches is not remembered, so that an older copy of it will not be noticed: %w", a.repo, err))
+			memory.Unkept(fmt.Errorf("how far %s reaches is not remembered, so that an older copy of it will not be noticed: %w", a.Repo, err))
 		}
 	}
 	return nil

@@ -40,9 +40,9 @@ func TestReached(t *testing.T) {
 	file := filepath.Join(m.Dir, repo.ID()+".json")
 	check := func(repo *repository.Repository, timelines ...repository.TimelineID) error {
 		t.Helper()
-		catalog, err := snapshot.ReadCatalog(t.Context(), repo)
+		all, err := ReadInventory(t.Context(), repo)
 		require.NoError(t, err)
-		return NewArchives(repo).CheckReached(t.Context(), catalog, timelines...)
+		return all.CheckReached(t.Context(), timelines...)
 	}
 	remembers := func(index uint64) {
 		t.Helper()
@@ -82,7 +82,7 @@ func TestReached(t *testing.T) {
 	encrypted.Object.Codecs = []string{codec.Age}
 	plain := &snapshot.Manifest{Timeline: w.id, ID: "plain", Facts: snapshot.Facts{RaftIndex: 8}}
 	catalog := &snapshot.Catalog{Manifests: []*snapshot.Manifest{encrypted, plain}, EncryptedSince: map[repository.TimelineID]*snapshot.Manifest{w.id: encrypted}}
-	end, err := NewArchives(repo).end(t.Context(), catalog, w.id)
+	end, err := NewInventory(repo, catalog).end(t.Context(), w.id)
 	require.NoError(t, err)
 	require.Equal(t, uint64(7), end)
 	// What comes after a gap does not make up for what is missing there.
@@ -136,6 +136,6 @@ func TestReached_IDOfTheRepository(t *testing.T) {
 		keys.Memory = &signing.Memory{Dir: filepath.Join(dir, "a", "b")}
 		repo, err := repository.Open(t.Context(), repository.WithKeys(place, keys))
 		require.NoError(t, err)
-		require.ErrorContains(t, NewArchives(repo).CheckReached(t.Context(), &snapshot.Catalog{}), "which requorum writes nowhere")
+		require.ErrorContains(t, NewInventory(repo, &snapshot.Catalog{}).CheckReached(t.Context()), "which requorum writes nowhere")
 	}
 }

@@ -245,72 +245,58 @@ func (h *History) damageBehind(b *Base, last, target uint64) error {
 	return nil
 }
 
-// Find reads the repository's catalog and finds one backup in it, as
-// snapshot.Catalog.Find does. For the newest state it looks up whether timelines that
-// others branch off went on.
-func (a *Archives) Find(ctx context.Context, ref, timeline string) (*snapshot.Manifest, *snapshot.Catalog, error) {
-	c, err := snapshot.ReadCatalog(ctx, a.repo)
-	if err != nil {
-		return nil, nil, err
+// Find finds one backup, as snapshot.Catalog.Find does. For the newest state it looks up
+// in Archived how far the logs went on which that depends.
+func (a *Inventory) Find(ctx context.Context, ref, timeline string) (*snapshot.Manifest, error) {
+	if ref != snapshot.Latest || timeline != "" {
+		return a.Catalog.Find(ref, timeline)
 	}
-	if ref == snapshot.Latest && timeline == "" {
-		m, err := a.Newest(ctx, c)
-		return m, c, err
-	}
-	m, err := c.Find(ref, timeline)
-	return m, c, err
-}
-
-// Newest finds the newest state in a catalog of the repository, as
-// snapshot.Catalog.Find does, after it has looked up in c.Archived how far the logs went
-// on which that depends.
-func (a *Archives) Newest(ctx context.Context, c *snapshot.Catalog) (*snapshot.Manifest, error) {
-	if err := a.addArchived(ctx, c); err != nil {
+	if err := a.addArchived(ctx); err != nil {
 		return nil, err
 	}
-	m, err := c.Find(snapshot.Latest, "")
+	m, err := a.Catalog.Find(ref, timeline)
 	var several *snapshot.SeparateError
 	if !errors.As(err, &several) {
 		return m, err
 	}
 	for _, t := range several.Timelines {
-		if c.Archived[t], err = a.lastSeen(ctx, c, t); err != nil {
-			return nil, fmt.Errorf("find the end of timeline %s in %s: %w", t, a.repo, err)
+		if a.Archived[t], err = a.lastSeen(ctx, t); err != nil {
+			return nil, fmt.Errorf("find the end of timeline %s in %s: %w", t, a.Repo, err)
 		}
 	}
-	return c.Find(snapshot.Latest, "")
+	return a.Catalog.Find(ref, timeline)
 }
 
-// CheckStartedOver fills in c.Archived, and returns a *snapshot.StartedOverError if a cluster
+// CheckStartedOver fills in Archived, and returns a *snapshot.StartedOverError if a cluster
 // began again without archived writes and nobody has answered.
-func (a *Archives) CheckStartedOver(ctx context.Context, c *snapshot.Catalog) error {
-	if err := a.addArchived(ctx, c); err != nil {
+func (a *Inventory) CheckStartedOver(ctx context.Context) error {
+	if err := a.addArchived(ctx); err != nil {
 		return err
 	}
-	return c.CheckStartedOver()
+	return a.Catalog.CheckStartedOver()
 }
 
-// addArchived fills in c.Archived for all timelines that others branch off or share a
+// addArchived fills in Archived for all timelines that others branch off or share a
 // cluster ID with, and for those others: nothing depends on that of the rest.
-func (a *Archives) addArchived(ctx context.Context, c *snapshot.Catalog) error {
-	c.Archived = map[repository.TimelineID]snapshot.Archived{}
-	for _, t := range c.Timelines {
+func (a *Inventory) addArchived(ctx context.Context) error {
+	a.Archived = map[repository.TimelineID]snapshot.Archived{}
+	for _, t := range a.Timelines {
 		var end snapshot.Archived
 		var err error
 		switch {
-		case slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool {
+		case slices.ContainsFunc(a.Timelines, func(o repository.Timeline) bool {
 			return o.Parent != nil && o.Parent.Timeline == t.ID || o.ID.ClusterID == t.ID.ClusterID && o.ID != t.ID
 		}):
-			end, err = a.lastSeen(ctx, c, t.ID)
+			end, err = a.lastSeen(ctx, t.ID)
 		case t.Parent != nil:
-			end, err = ending(ctx, a.repo, t.ID)
+			end, err = ending(ctx, a.Repo, t.ID)
 		default:
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("find the end of timeline %s in %s: %w", t.ID, a.repo, err)
+			return fmt.Errorf("find the end of timeline %s in %s: %w", t.ID, a.Repo, err)
 		}
-		c.Archived[t.ID] = end
+		a.Archived[t.ID] = end
 	}
 	return nil
 }
@@ -324,12 +310,12 @@ func ending(ctx context.Context, repo *repository.Repository, t repository.Timel
 	return snapshot.Archived{Superseded: is, By: ended.By, Undone: is && ended.Undone}, err
 }
 
-func (a *Archives) lastSeen(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (snapshot.Archived, error) {
-	end, err := ending(ctx, a.repo, t)
+func (a *Inventory) lastSeen(ctx context.Context, t repository.TimelineID) (snapshot.Archived, error) {
+	end, err := ending(ctx, a.Repo, t)
 	if err != nil {
 		return end, err
 	}
-	log, err := a.open(ctx, c, t)
+	log, err := a.open(ctx, t)
 	if err != nil {
 		return end, err
 	}

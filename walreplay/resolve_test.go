@@ -422,7 +422,7 @@ func TestHighestRevisionIsNotBelowTheLog(t *testing.T) {
 	clear(w.rev[8:])
 	w.archive(8, 12, false)
 	c := &snapshot.Catalog{Timelines: []repository.Timeline{{ID: w.id}}}
-	got, err := NewArchives(w.repo).HighestRevision(t.Context(), c)
+	got, err := NewInventory(w.repo, c).HighestRevision(t.Context())
 	if err != nil || got < known || got > w.rev[7]+9 {
 		t.Errorf("highest revision %d, want %d at least and not more than the entries can make (%v)", got, known, err)
 	}

@@ -58,11 +58,11 @@ type acceptReport struct {
 }
 
 func (g *globals) accept(ctx context.Context, r *repository.Repository, name, reason string) error {
-	c, err := snapshot.ReadCatalog(ctx, r)
+	c, err := walreplay.ReadInventory(ctx, r)
 	if err != nil {
 		return err
 	}
-	err = walreplay.NewArchives(r).CheckStartedOver(ctx, c)
+	err = c.CheckStartedOver(ctx)
 	var over *snapshot.StartedOverError
 	switch {
 	case err == nil:

@@ -130,9 +130,9 @@ func checkStartedOver(ctx context.Context, s sinks.Sink) error {
 	if err != nil {
 		return err
 	}
-	c, err := snapshot.ReadCatalog(ctx, repo)
+	c, err := walreplay.ReadInventory(ctx, repo)
 	if err == nil {
-		err = walreplay.NewArchives(repo).CheckStartedOver(ctx, c)
+		err = c.CheckStartedOver(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("the backup is stored: %w", err)

@@ -141,16 +141,16 @@ func (g *globals) noteUnchecked(checked bool) {
 	}
 }
 
-// noteForeign names what was passed over because nobody who is trusted signed it.
-func (g *globals) noteForeign(r *repository.Repository) {
+// noteUnusable names the unusable objects that were passed over.
+func (g *globals) noteUnusable(r *repository.Repository) {
 	const most = 5
-	names, why := r.Foreign()
-	for i, name := range names {
+	all := r.Unusable()
+	for i, one := range all {
 		if i == most {
-			g.note("%d more foreign objects in %s do not count: remove those named above, and run the command again", len(names)-most, r)
+			g.note("%d more objects in %s are unusable; 'requorum list' names them", len(all)-most, r)
 			break
 		}
-		g.note("%v", why[name])
+		g.note("%v", one.Err)
 	}
 }
 
@@ -230,16 +230,18 @@ func (b *backupFlags) addFlags(f *pflag.FlagSet) {
 // foundBackup is one that the arguments name, and what it was found in.
 type foundBackup struct {
 	*snapshot.Manifest
-	repo     *repository.Repository
-	archives *walreplay.Archives
-	catalog  *snapshot.Catalog
+	repo *repository.Repository
+	all  *walreplay.Inventory
 }
 
 // with finds the backup that the arguments name, for as long as it is worked with.
 func (b *backupFlags) with(ctx context.Context, g *globals, args []string, do func(*foundBackup) error) error {
 	return b.repo.with(ctx, g, func(r *repository.Repository) (err error) {
-		found := &foundBackup{repo: r, archives: walreplay.NewArchives(r)}
-		if found.Manifest, found.catalog, err = findBackup(ctx, found.archives, args, b.timeline); err != nil {
+		found := &foundBackup{repo: r}
+		if found.all, err = walreplay.ReadInventory(ctx, r); err != nil {
+			return err
+		}
+		if found.Manifest, err = findBackup(ctx, found.all, args, b.timeline); err != nil {
 			return err
 		}
 		return do(found)

@@ -28,9 +28,10 @@ func newListCommand(g *globals) *cobra.Command {
 cluster), the full snapshots in each, the oldest state first, and what the
 archived log adds: the ranges in which every point can be restored, and the gaps
 between them with their reasons. PROVED says what 'requorum verify' has proved of
-each backup, and when. Damage is listed as such and ends the command with status 3: a
-manifest, a segment of the log, a verdict that was altered or moved, or log entries that
-are missing although no gap was recorded, or no full snapshot was taken after it.
+each backup, and when. Each unusable object is named with the reason, and ends the
+command with status 3: it is damaged, was altered or moved, or no key that --trust names
+signed it. So do log entries that are missing although no gap was recorded, or no full
+snapshot was taken after it.
 Only 'requorum verify' reads all objects.`,
 		Example: `  requorum list --repo file:///var/backups/etcd
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
@@ -44,41 +45,32 @@ Only 'requorum verify' reads all objects.`,
 
 // list prints all that could be read, with the errors of the rest.
 func (g *globals) list(ctx context.Context, r *repository.Repository) error {
-	c, err := snapshot.ReadCatalog(ctx, r)
+	c, err := walreplay.ReadInventory(ctx, r)
 	if err != nil {
 		return err
 	}
-	archives := walreplay.NewArchives(r)
-	logs, errLogs := readLogs(ctx, archives, c)
+	logs, errLogs := readLogs(ctx, c)
 	verdicts, errVerdicts := g.readVerdicts(ctx, r)
 	pins, errPins := r.Pins(ctx)
-	incomplete, errPruned := readIncomplete(ctx, r, c)
+	incomplete, errPruned := readIncomplete(ctx, c)
 	ended, errEnded := readEnded(ctx, r, c.Timelines)
-	current, over, errCurrent := currentTimeline(ctx, archives, c)
+	current, over, errCurrent := currentTimeline(ctx, c)
 	listed := catalogReport{
 		Repository: r.String(), ID: r.ID(), Current: current, StartedOver: over,
 		Timelines: emptyNotNull(c.Timelines), Superseded: emptyNotNull(ended), Backups: []listedBackup{},
-		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: incomplete,
-		DamagedVerdicts: emptyNotNull(verdicts.Findings),
-		logsReport:      logs,
+		Incomplete: incomplete, Unusable: []unusableReport{}, logsReport: logs,
 	}
 	for _, m := range c.Manifests {
-		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pinOf(pins, m), m.Stored.SignedBy})
-	}
-	for _, d := range c.Damaged {
-		listed.Damaged = append(listed.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error(), d.Err})
-	}
-	for _, u := range c.Unread {
-		listed.Damaged = append(listed.Damaged, damagedReport{u.Timeline, "", u.Err.Error(), u.Err})
-	}
-	for _, d := range c.DamagedTimelines {
-		listed.DamagedTimelines = append(listed.DamagedTimelines, damagedReport{d.Timeline, "", d.Err.Error(), d.Err})
-	}
-	names, why := r.Foreign()
-	for _, name := range names {
-		listed.Foreign = append(listed.Foreign, objectError{name, why[name].Error()})
+		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pins[repository.PinName(m.Timeline, m.ID)], m.Stored.SignedBy})
 	}
 	var errs []error
+	for _, u := range r.Unusable() {
+		if !snapshot.IsDamaged(u.Err) && !errors.Is(u.Err, snapshot.ErrNewerFormat) {
+			u.Err = &snapshot.DamagedError{Object: u.Object + " in " + r.String(), Offset: -1, Err: u.Err}
+		}
+		listed.Unusable = append(listed.Unusable, unusableReport{u.Object, u.Err.Error()})
+		errs = append(errs, u.Err)
+	}
 	if g.output == "json" {
 		errs = append(errs, g.printJSON(listed))
 	} else {
@@ -87,26 +79,20 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	if d := r.Damage(); d != nil {
 		errs = append(errs, &snapshot.DamagedError{Object: "the marker of " + r.String(), Offset: -1, Err: d})
 	}
-	for _, d := range slices.Concat(listed.Damaged, listed.DamagedTimelines, listed.DamagedLogs) {
-		errs = append(errs, d.err)
-	}
 	for _, one := range listed.Ranges {
 		if one.Damage {
 			errs = append(errs, &snapshot.DamagedError{Object: fmt.Sprintf("the archived log of timeline %s in %s", one.Timeline, r), Offset: -1,
 				Err: fmt.Errorf("raft index %d to %d cannot be restored: %s", one.FirstIndex, one.LastIndex, one.Reason)})
 		}
 	}
-	for _, f := range verdicts.Findings {
-		errs = append(errs, &snapshot.DamagedError{Object: f.Object + " in " + r.String(), Offset: -1, Err: errors.New(f.Text)})
-	}
 	return errors.Join(append(errs, errLogs, errCurrent, errVerdicts, errPins, errPruned, errEnded)...)
 }
 
 // currentTimeline is the one that a restore takes; nil where that is for the user to
 // say, or there is none. over says why if the cluster started over.
-func currentTimeline(ctx context.Context, r *walreplay.Archives, c *snapshot.Catalog) (current *repository.TimelineID, over string, err error) {
-	m, err := r.Newest(ctx, c)
-	var damaged *snapshot.DamagedManifestError
+func currentTimeline(ctx context.Context, c *walreplay.Inventory) (current *repository.TimelineID, over string, err error) {
+	m, err := c.Find(ctx, snapshot.Latest, "")
+	var damaged *snapshot.Unusable
 	var startedOver *snapshot.StartedOverError
 	switch {
 	case err == nil:
@@ -133,14 +119,8 @@ type catalogReport struct {
 	// Superseded are the marks of timelines that have ended.
 	Superseded []repository.Superseded `json:"superseded"`
 	Backups    []listedBackup          `json:"backups"`
-	Damaged    []damagedReport         `json:"damaged"`
-	// DamagedTimelines have a descriptor that is damaged or gone.
-	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
-	Incomplete       []incompleteReport `json:"incomplete"`
-	// Foreign holds the objects that list read and no trusted key signed; they do not count.
-	Foreign []objectError `json:"foreign,omitempty"`
-	// DamagedVerdicts are those that were altered or moved.
-	DamagedVerdicts []report.Finding `json:"damaged_verdicts"`
+	Incomplete []incompleteReport      `json:"incomplete"`
+	Unusable   []unusableReport        `json:"unusable"`
 	logsReport
 }
 
@@ -154,11 +134,15 @@ type listedBackup struct {
 	SignedBy *signing.SignedBy `json:"signed_by,omitempty"`
 }
 
-type damagedReport struct {
-	Timeline repository.TimelineID `json:"timeline"`
-	ID       string                `json:"id,omitempty"`
-	Error    string                `json:"error"`
-	err      error
+// unusableReport is an object that is passed over, and why.
+type unusableReport struct {
+	Object string `json:"object"`
+	Error  string `json:"error"`
+}
+
+// in reports whether the object is in a timeline's folder.
+func (u unusableReport) in(t repository.TimelineID) bool {
+	return strings.HasPrefix(u.Object, t.String()+"/")
 }
 
 type incompleteReport struct {
@@ -173,12 +157,12 @@ type incompleteReport struct {
 
 // readIncomplete are the backups without a manifest. What it returns is of use also with
 // an error.
-func readIncomplete(ctx context.Context, r *repository.Repository, c *snapshot.Catalog) ([]incompleteReport, error) {
+func readIncomplete(ctx context.Context, c *walreplay.Inventory) ([]incompleteReport, error) {
 	all := []incompleteReport{}
 	if len(c.Incomplete) == 0 {
 		return all, nil
 	}
-	names, err := r.PrunedNames(ctx)
+	names, err := c.Repo.PrunedNames(ctx)
 	pruned := map[string]bool{}
 	for _, name := range names {
 		pruned[name] = true
@@ -196,12 +180,6 @@ func readIncomplete(ctx context.Context, r *repository.Repository, c *snapshot.C
 	return all, err
 }
 
-// objectError is an object that does not count, and why.
-type objectError struct {
-	Object string `json:"object"`
-	Error  string `json:"error"`
-}
-
 func (g *globals) tableCatalog(r catalogReport) error {
 	defer func() {
 		if r.StartedOver != "" {
@@ -210,8 +188,10 @@ func (g *globals) tableCatalog(r catalogReport) error {
 				g.printf("%s\n", strings.TrimSuffix(line, "\n"))
 			}
 		}
-		for _, f := range r.Foreign {
-			g.printf("FOREIGN: %s\n", f.Error)
+		for _, u := range r.Unusable {
+			if !slices.ContainsFunc(r.Timelines, func(t repository.Timeline) bool { return u.in(t.ID) }) {
+				g.printf("UNUSABLE: %s\n", u.Error)
+			}
 		}
 	}()
 	if len(r.Timelines) == 0 {
@@ -251,13 +231,9 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		if err := out.flush(); err != nil {
 			return err
 		}
-		for _, d := range r.Damaged {
-			switch {
-			case d.Timeline != t.ID:
-			case d.ID == "":
-				g.printf("%s\n", d.Error)
-			default:
-				g.printf("%s  damaged\n", d.ID)
+		for _, u := range r.Unusable {
+			if u.in(t.ID) {
+				g.printf("UNUSABLE: %s\n", u.Error)
 			}
 		}
 		for _, u := range r.Incomplete {
@@ -280,9 +256,8 @@ func (g *globals) tableCatalog(r catalogReport) error {
 // as after a restore whose cluster was not backed up.
 func (r *catalogReport) empty(t repository.TimelineID) bool {
 	return !slices.ContainsFunc(r.Backups, func(b listedBackup) bool { return b.Timeline == t }) &&
-		!slices.ContainsFunc(r.Damaged, func(d damagedReport) bool { return d.Timeline == t }) &&
+		!slices.ContainsFunc(r.Unusable, func(u unusableReport) bool { return u.in(t) }) &&
 		!slices.ContainsFunc(r.Incomplete, func(u incompleteReport) bool { return u.Timeline == t }) &&
-		!slices.ContainsFunc(r.DamagedLogs, func(d damagedReport) bool { return d.Timeline == t }) &&
 		!slices.ContainsFunc(r.Logs, func(l logReport) bool { return l.Timeline == t }) &&
 		!slices.ContainsFunc(r.Ranges, func(one walreplay.Range) bool { return one.Timeline == t })
 }
@@ -301,8 +276,6 @@ type logsReport struct {
 	// restored, and the gaps between them.
 	Ranges []walreplay.Range `json:"ranges"`
 	Logs   []logReport       `json:"logs"`
-	// DamagedLogs are the segments, and records of gaps, that were met and cannot be used.
-	DamagedLogs []damagedReport `json:"damaged_logs,omitempty"`
 }
 
 // logReport is the archived log of one timeline, as its headers show.
@@ -316,17 +289,14 @@ type logReport struct {
 
 // readLogs lists the archived logs and reads their headers. What it returns is
 // of use also with an error.
-func readLogs(ctx context.Context, archives *walreplay.Archives, c *snapshot.Catalog) (logsReport, error) {
+func readLogs(ctx context.Context, c *walreplay.Inventory) (logsReport, error) {
 	report := logsReport{Ranges: []walreplay.Range{}, Logs: []logReport{}}
-	ranges, err := archives.Ranges(ctx, c)
+	ranges, err := c.Ranges(ctx)
 	report.Ranges = emptyNotNull(ranges)
 	for _, t := range c.Timelines {
-		log := archives.Log(t.ID)
+		log := c.Log(t.ID)
 		if log == nil {
 			continue
-		}
-		for _, d := range log.Damaged() {
-			report.DamagedLogs = append(report.DamagedLogs, damagedReport{t.ID, "", d.Err.Error(), d.Err})
 		}
 		one := logReport{Timeline: t.ID, Marks: len(log.Heartbeat())}
 		for _, h := range log.Headers() {
@@ -348,11 +318,6 @@ func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 	for _, l := range r.Logs {
 		if l.Timeline == t {
 			g.printf("Archived log: %s in %s, %d of them not merged yet\n", size(l.Bytes), report.Counted(l.Segments, "segment", "segments"), l.Small)
-		}
-	}
-	for _, d := range r.DamagedLogs {
-		if d.Timeline == t {
-			g.printf("%s\n", d.Error)
 		}
 	}
 	out := newTable(g.stdout)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -198,8 +197,6 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.As(err, &incomplete):
 		return exitIncomplete
-	case errors.Is(err, snapshot.ErrNoBackup) && errors.Is(err, repository.ErrForeign):
-		return exitNothing
 	case errors.As(err, &damaged), errors.As(err, &log), errors.As(err, &fork):
 		return exitDamaged
 	case errors.Is(err, snapshot.ErrNoBackup), errors.Is(err, snapshot.ErrNoAttachments):

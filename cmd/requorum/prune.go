@@ -58,7 +58,7 @@ deleted later as well, and is no error. An interrupted run is completed by the n
 				return err
 			}
 			return repo.with(cmd.Context(), g, func(r *repository.Repository) error {
-				defer g.noteForeign(r)
+				defer g.noteUnusable(r)
 				return g.prune(cmd.Context(), r, policy, dryRun, retention.Options{Confirm: confirm, Logger: g.logger()})
 			})
 		},
@@ -322,7 +322,7 @@ func findPin(ctx context.Context, r *repository.Repository, ref, timeline string
 	if err != nil {
 		return repository.Pin{}, err
 	}
-	var found []repository.Pin
+	var found []*repository.Pin
 	for _, p := range pins {
 		if strings.HasPrefix(p.Backup, ref) && (timeline == "" || p.Timeline.String() == timeline) {
 			found = append(found, p)
@@ -332,7 +332,7 @@ func findPin(ctx context.Context, r *repository.Repository, ref, timeline string
 	case 0:
 		return repository.Pin{}, fmt.Errorf("%w: no pinned backup's ID starts with %q; 'requorum list' shows them", snapshot.ErrNoBackup, ref)
 	case 1:
-		return found[0], nil
+		return *found[0], nil
 	}
 	return repository.Pin{}, usageError{fmt.Errorf("%d pinned backups' IDs start with %q: give more of it, or --timeline", len(found), ref)}
 }
@@ -350,14 +350,4 @@ func pinned(p *repository.Pin) string {
 		return ""
 	}
 	return "yes"
-}
-
-// pinOf is a backup's pin, or nil.
-func pinOf(pins []repository.Pin, m *snapshot.Manifest) *repository.Pin {
-	for i, p := range pins {
-		if p.Timeline == m.Timeline && p.Backup == m.ID {
-			return &pins[i]
-		}
-	}
-	return nil
 }

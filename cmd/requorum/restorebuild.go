@@ -335,7 +335,7 @@ func (s *restoreSource) resolve(ctx context.Context, g *globals, o *restoreOptio
 	}
 	s.manifest, s.target = s.point.Base.Manifest, o.point.asked()
 	if s.repo != nil && base == "" {
-		if err := s.catalog.CheckEncrypted(s.manifest); err != nil {
+		if err := s.all.CheckEncrypted(s.manifest); err != nil {
 			return err
 		}
 	}

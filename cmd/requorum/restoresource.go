@@ -39,7 +39,7 @@ type restoreSource struct {
 	// For a backup in a repository.
 	repo       *repository.Repository
 	manifest   *snapshot.Manifest
-	catalog    *snapshot.Catalog
+	all        *walreplay.Inventory // nil without a repository
 	identities []age.Identity
 }
 
@@ -109,7 +109,7 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 	}
 	g.noteUnchecked(s.repo.Checks())
 	err = s.find(ctx, g, o, args, plan)
-	g.noteForeign(s.repo)
+	g.noteUnusable(s.repo)
 	if err != nil {
 		return nil, errors.Join(s.nameOlder(ctx, g, err), s.close())
 	}
@@ -162,10 +162,12 @@ func (g *globals) openDataDir(ctx context.Context, o *restoreOptions, plan *rest
 func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions, args []string, plan *restore.Plan) (err error) {
 	target := o.point.target
 	named := len(args) > 0 && args[0] != snapshot.Latest
-	archives := walreplay.NewArchives(s.repo, s.identities...)
+	if s.all, err = walreplay.ReadInventory(ctx, s.repo, s.identities...); err != nil {
+		return err
+	}
 	var timeline repository.TimelineID
-	s.manifest, s.catalog, err = findBackup(ctx, archives, args, o.timeline)
-	var damaged *snapshot.DamagedManifestError
+	s.manifest, err = findBackup(ctx, s.all, args, o.timeline)
+	var damaged *snapshot.Unusable
 	switch {
 	case err == nil:
 		timeline = s.manifest.Timeline
@@ -179,10 +181,10 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	if !named && o.timeline == "" {
 		compared = nil // all: one that was emptied is not the latest any more
 	}
-	if err := archives.CheckReached(ctx, s.catalog, compared...); err != nil {
+	if err := s.all.CheckReached(ctx, compared...); err != nil {
 		return orRollback(err)
 	}
-	if s.highest, err = archives.HighestRevision(ctx, s.catalog); err != nil {
+	if s.highest, err = s.all.HighestRevision(ctx); err != nil {
 		return err
 	}
 	asked := len(o.point.given()) > 0
@@ -193,7 +195,7 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 		s.image = snapshot.OpenStored(s.repo, s.manifest, s.identities...)
 		return nil
 	}
-	if s.history, err = archives.History(ctx, s.catalog, timeline); err != nil {
+	if s.history, err = s.all.History(ctx, timeline); err != nil {
 		return err
 	}
 	if named || s.recipe != nil { // a plan says what comes out
@@ -251,7 +253,7 @@ func (s *restoreSource) probe(ctx context.Context) error {
 func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) error {
 	var (
 		damaged  *snapshot.DamagedError
-		manifest *snapshot.DamagedManifestError
+		manifest *snapshot.Unusable
 		older    *snapshot.Manifest
 	)
 	var log *walreplay.LogError
@@ -259,18 +261,18 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 	switch {
 	case errors.As(err, &identity) && len(identity.Recipients) == 0:
 		return s.nameRecipients(err)
-	case s.catalog == nil || !errors.As(err, &damaged):
+	case s.all == nil || !errors.As(err, &damaged):
 		return err
 	case errors.As(err, &log):
 		return fmt.Errorf("%w\nNothing was restored", err)
 	case errors.As(err, &manifest):
-		older = s.catalog.OlderThanDamaged(manifest.DamagedBackup)
+		older = s.all.OlderThanDamaged(manifest)
 	case s.manifest != nil:
-		older = s.catalog.Older(s.manifest)
+		older = s.all.Older(s.manifest)
 	}
 	meter := g.newMeter()
 	defer meter.finish()
-	for m := older; m != nil; m = s.catalog.Older(m) {
+	for m := older; m != nil; m = s.all.Older(m) {
 		if readWhole(ctx, snapshot.OpenStored(s.repo, m, s.identities...), meter) == nil {
 			return fmt.Errorf("%w\nNothing was restored. The next older backup is whole: %s, revision %d, taken %s%s", err, m.ID, m.Facts.Revision, when(m.Started), s.reaches(m))
 		}
@@ -281,10 +283,10 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 // nameRecipients adds to an error about an encrypted segment of the log, which does
 // not say for whom, for whom the newest encrypted full snapshot is.
 func (s *restoreSource) nameRecipients(err error) error {
-	if s.catalog == nil {
+	if s.all == nil {
 		return err
 	}
-	for _, m := range slices.Backward(s.catalog.Manifests) {
+	for _, m := range slices.Backward(s.all.Manifests) {
 		if len(m.Object.Recipients) > 0 {
 			return fmt.Errorf("%w; full snapshot %s is encrypted to %s", err, m.ID, strings.Join(m.Object.Recipients, ", "))
 		}
@@ -310,21 +312,8 @@ func readWhole(ctx context.Context, image snapshot.Image, meter *meter) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(&meterWriter{meter: meter, phase: "look for an older backup", total: image.Size()}, r)
+	_, err = io.Copy(snapshot.CountBytes(func(n int64) { meter.update("look for an older backup", n, image.Size()) }), r)
 	return errors.Join(err, r.Close())
-}
-
-// meterWriter counts bytes for a meter and throws them away.
-type meterWriter struct {
-	meter       *meter
-	phase       string
-	done, total int64
-}
-
-func (w *meterWriter) Write(p []byte) (int, error) {
-	w.done += int64(len(p))
-	w.meter.update(w.phase, w.done, w.total)
-	return len(p), nil
 }
 
 // checkTimeline refuses to give a second history the cluster ID of one that
@@ -334,7 +323,7 @@ func (s *restoreSource) checkTimeline(p *restore.Plan) error {
 		return nil
 	}
 	mine, _ := p.Timeline()
-	for _, t := range s.catalog.Timelines {
+	for _, t := range s.all.Timelines {
 		if t.ID.ClusterID == uint64(p.ClusterID) && t.Reason != mine.Reason {
 			return usageError{fmt.Errorf("the repository knows cluster %s already (timeline %s: %s): with the same token and peer URLs the new cluster would get its ID, and their histories would mix; leave --initial-cluster-token out, or give another one",
 				p.ClusterID, t.ID, t.Reason)}
@@ -386,7 +375,7 @@ func (s *restoreSource) nameParent(ctx context.Context, err error, t walreplay.T
 
 // timeline is the one of that ID; a zero one where there is none.
 func (s *restoreSource) timeline(id repository.TimelineID) (none repository.Timeline) {
-	for _, t := range s.catalog.Timelines {
+	for _, t := range s.all.Timelines {
 		if t.ID == id {
 			return t
 		}
@@ -402,7 +391,7 @@ func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child 
 	if t.Searches() {
 		return fmt.Sprintf("%s branches off timeline %s, and an earlier change may be there: --timeline %s looks for it", child, parent, parent), true
 	}
-	h, err := walreplay.NewArchives(s.repo, s.identities...).History(ctx, s.catalog, parent)
+	h, err := s.all.History(ctx, parent)
 	if err != nil {
 		return "", false
 	}
@@ -433,7 +422,7 @@ func addTimelineFlag(f *pflag.FlagSet, timeline *string) {
 }
 
 // findBackup finds the backup that the arguments name, the newest without any.
-func findBackup(ctx context.Context, r *walreplay.Archives, args []string, timeline string) (*snapshot.Manifest, *snapshot.Catalog, error) {
+func findBackup(ctx context.Context, r *walreplay.Inventory, args []string, timeline string) (*snapshot.Manifest, error) {
 	ref := snapshot.Latest
 	if len(args) > 0 {
 		ref = args[0]

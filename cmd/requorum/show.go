@@ -45,7 +45,7 @@ output instead, as a tar, after it has checked all of it.`,
 			}
 			return o.with(cmd.Context(), g, args, func(b *foundBackup) error {
 				if len(args) == 0 || args[0] == snapshot.Latest {
-					if err := b.catalog.CheckEncrypted(b.Manifest); err != nil {
+					if err := b.all.CheckEncrypted(b.Manifest); err != nil {
 						return err
 					}
 				}
@@ -65,14 +65,14 @@ output instead, as a tar, after it has checked all of it.`,
 
 func (g *globals) show(ctx context.Context, b *foundBackup) error {
 	m := b.Manifest
-	logs, err := readLogs(ctx, b.archives, b.catalog)
+	logs, err := readLogs(ctx, b.all)
 	verdicts, errVerdicts := g.readVerdicts(ctx, b.repo)
 	if len(verdicts.Findings) > 0 {
 		g.note("verdicts are damaged: 'requorum list' names them")
 	}
 	pins, errPins := b.repo.Pins(ctx)
 	ended, errEnded := readEnded(ctx, b.repo, []repository.Timeline{{ID: m.Timeline}})
-	report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m), m.Stored.SignedBy}, logs.of(m), nil}
+	report := showReport{listedBackup{m, proved(verdicts, m), pins[repository.PinName(m.Timeline, m.ID)], m.Stored.SignedBy}, logs.of(m), nil}
 	if len(ended) > 0 {
 		report.Superseded = &ended[0]
 	}

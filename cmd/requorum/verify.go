@@ -136,7 +136,6 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 	}
 	defer repo.Sink().Close() //nolint:errcheck // what was written is committed, or an error is on its way
 	g.noteUnchecked(repo.Checks())
-	defer g.noteForeign(repo)
 	r, err := verify.Repository(ctx, repo, req)
 	if err != nil {
 		return nil, nil, orRollback(err)

@@ -202,7 +202,7 @@ func (c *Config) check(k *yamlfile.Checker) {
 	k.Refuse(len(c.IdentityFiles) > 0 && len(c.Recipients)+len(c.RecipientsFiles) == 0 && len(c.Repositories) > 0, "identity-files",
 		"the repositories are encrypted, and the full snapshot that a recovery ends with would not be: give recipients or recipients-files, the same as the agents have")
 	k.Refuse(c.TrustFile != "" && c.SigningKeyFile == "", "trust-file",
-		"what a recovery writes into the repositories unsigned would be foreign to who trusts by this file: give signing-key-file as well")
+		"what a recovery writes into the repositories unsigned would be unusable by this file: give signing-key-file as well")
 	k.Refuse(c.TrustFile == "" && len(c.RevokedKeysFiles) > 0, "revoked-keys-files", "without trust-file nobody's signature is checked: give that as well")
 	for _, u := range c.Repositories {
 		parsed, err := url.Parse(u)

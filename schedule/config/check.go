@@ -332,7 +332,7 @@ func (k *checker) repository() {
 		k.refuse(k.Given(limit.key) && limit.value == 0, limit.key, "nothing could be transferred: write bytes a second, such as 50MiB, or remove the line for no limit")
 	}
 	k.positive("repository.retry-for", r.RetryFor, time.Second)
-	k.refuse(r.TrustFile != "" && r.SigningKeyFile == "", "repository.signing-key-file", "this agent writes as well, and what it writes unsigned would be foreign to itself: make a key with ssh-keygen -t ed25519 -N '' -f FILE, name it here, and its public key in repository.trust-file")
+	k.refuse(r.TrustFile != "" && r.SigningKeyFile == "", "repository.signing-key-file", "this agent writes as well, and what it writes unsigned would be unusable to itself: make a key with ssh-keygen -t ed25519 -N '' -f FILE, name it here, and its public key in repository.trust-file")
 	k.refuse(r.TrustFile == "" && len(r.RevokedKeysFiles) > 0, "repository.revoked-keys-files", "without repository.trust-file nobody's signature is checked: name that as well")
 }
 

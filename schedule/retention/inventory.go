@@ -7,6 +7,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // Inventory is what a repository holds, as far as retention depends on it.
@@ -39,7 +40,7 @@ type Timeline struct {
 	Backups []Backup
 	// Coverage are the runs of the log that can be read in one go, and Segments the
 	// objects that hold it.
-	Coverage []Run
+	Coverage []segment.Range
 	Segments []Segment
 	Marks    []repository.MarkName
 	Gaps     []repository.GapName
@@ -51,9 +52,6 @@ type Timeline struct {
 	// Leftovers are objects without a use.
 	Leftovers []Leftover
 }
-
-// Run is a run of raft indexes, both ends included.
-type Run struct{ First, Last uint64 }
 
 // Segment is one object of the log.
 type Segment struct {
@@ -194,8 +192,8 @@ func every(Backup) bool { return true }
 // held is what a timeline holds at one moment: which full snapshots, and which
 // part of the log. It answers what can be restored.
 type held struct {
-	bases []uint64 // indexes of full snapshots, ascending
-	runs  []Run    // of the log, ascending, apart
+	bases []uint64        // indexes of full snapshots, ascending
+	runs  []segment.Range // of the log, ascending, apart
 }
 
 // holding is what a timeline holds with those of its backups that pass, and
@@ -218,13 +216,13 @@ func (t *Timeline) holding(pass func(Backup) bool, cut uint64) held {
 		}
 		h.runs = append(h.runs, s)
 	}
-	slices.SortFunc(h.runs, func(a, b Run) int { return cmp.Compare(a.First, b.First) })
+	slices.SortFunc(h.runs, func(a, b segment.Range) int { return cmp.Compare(a.First, b.First) })
 	return h
 }
 
 // beginsAfter is where a span begins of which all segments that end at or before
 // cut are gone.
-func (t *Timeline) beginsAfter(cut uint64, span Run) uint64 {
+func (t *Timeline) beginsAfter(cut uint64, span segment.Range) uint64 {
 	first := cut + 1
 	for _, s := range t.Segments {
 		if !s.Damaged && s.Last > cut && s.First >= span.First && s.First < first {
@@ -245,10 +243,10 @@ func (h held) reach(base uint64) uint64 {
 }
 
 // ranges are the points that can be restored, in runs that do not touch.
-func (h held) ranges() []Run {
-	var all []Run
+func (h held) ranges() []segment.Range {
+	var all []segment.Range
 	for _, b := range h.bases {
-		r := Run{b, h.reach(b)}
+		r := segment.Range{First: b, Last: h.reach(b)}
 		if n := len(all); n > 0 && r.First <= all[n-1].Last {
 			all[n-1].Last = max(all[n-1].Last, r.Last)
 			continue
@@ -260,7 +258,7 @@ func (h held) ranges() []Run {
 
 // missing is the first point at or behind from that is in before and not in
 // after; 0 where there is none. Both are ranges.
-func missing(before, after []Run, from uint64) uint64 {
+func missing(before, after []segment.Range, from uint64) uint64 {
 	for _, r := range before {
 		next := max(r.First, from)
 		for _, a := range after {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // The model of the property test: a cluster is a list of moments, one for each
@@ -88,7 +89,7 @@ func (m *model) day() {
 			if n := len(t.Coverage); has(t, i+1) && n > 0 && t.Coverage[n-1].Last == i {
 				t.Coverage[n-1].Last++
 			} else if has(t, i+1) {
-				t.Coverage = append(t.Coverage, Run{i + 1, i + 1})
+				t.Coverage = append(t.Coverage, segment.Range{First: i + 1, Last: i + 1})
 			}
 		}
 	}
@@ -197,7 +198,7 @@ func (m *model) copy() *Inventory {
 // respan lets the spans follow the segments.
 func (m *model) respan() *Inventory {
 	for _, t := range m.inv.Timelines {
-		t.Coverage = slices.DeleteFunc(t.Coverage, func(r Run) bool { return !has(t, r.Last) })
+		t.Coverage = slices.DeleteFunc(t.Coverage, func(r segment.Range) bool { return !has(t, r.Last) })
 		for i := range t.Coverage {
 			for !has(t, t.Coverage[i].First) {
 				t.Coverage[i].First++

@@ -39,16 +39,16 @@ func Read(ctx context.Context, repo *repository.Repository, now time.Time) (*Inv
 		return nil, err
 	}
 	var err error
-	if r.catalog, err = snapshot.ReadCatalog(ctx, repo); err != nil {
+	if r.all, err = walreplay.ReadInventory(ctx, repo); err != nil {
 		return nil, err
 	}
 	if r.verdicts, err = verdict.ReadAll(ctx, repo); err != nil {
 		return nil, err
 	}
-	if err := r.readPins(ctx); err != nil {
+	if r.pins, err = repo.Pins(ctx); err != nil {
 		return nil, err
 	}
-	for _, t := range r.catalog.Timelines {
+	for _, t := range r.all.Timelines {
 		if err := r.timeline(ctx, t.ID); err != nil {
 			return nil, fmt.Errorf("look through timeline %s in %s: %w", t.ID, repo, err)
 		}
@@ -56,7 +56,7 @@ func Read(ctx context.Context, repo *repository.Repository, now time.Time) (*Inv
 	if err := r.hold(ctx); err != nil {
 		return nil, err
 	}
-	for _, full := range r.catalog.Incomplete { // of timelines that have nothing else
+	for _, full := range r.all.Incomplete { // of timelines that have nothing else
 		if r.inv.timeline(full.Timeline) == nil {
 			t := &Timeline{ID: full.Timeline}
 			r.inv.Timelines = append(r.inv.Timelines, t)
@@ -74,9 +74,9 @@ type reading struct {
 	repo     *repository.Repository
 	now      time.Time
 	inv      *Inventory
-	catalog  *snapshot.Catalog
+	all      *walreplay.Inventory
 	verdicts verdict.List
-	pins     map[string]repository.Pin // by name
+	pins     map[string]*repository.Pin // by name
 
 	folders  map[string][]sinks.Object // in the folders of backups, by manifest's name
 	segments map[string]sinks.Object
@@ -87,7 +87,7 @@ type reading struct {
 // hold marks the timelines that may be needed to restore a cluster that began again
 // without what they have.
 func (r *reading) hold(ctx context.Context) error {
-	err := walreplay.NewArchives(r.repo).CheckStartedOver(ctx, r.catalog)
+	err := r.all.CheckStartedOver(ctx)
 	var over *snapshot.StartedOverError
 	if !errors.As(err, &over) {
 		return err
@@ -163,18 +163,9 @@ func (r *reading) sort(o sinks.Object) {
 	}
 }
 
-func (r *reading) readPins(ctx context.Context) error {
-	pins, err := r.repo.Pins(ctx)
-	r.pins = map[string]repository.Pin{}
-	for _, p := range pins {
-		r.pins[repository.PinName(p.Timeline, p.Backup)] = p
-	}
-	return err
-}
-
 // timeline adds one timeline.
 func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error {
-	t := &Timeline{ID: id, Unread: slices.ContainsFunc(r.catalog.Unread, func(u snapshot.UnreadBackups) bool { return u.Timeline == id })}
+	t := &Timeline{ID: id, Unread: slices.ContainsFunc(r.all.Unread, func(u snapshot.Unusable) bool { return u.Timeline == id })}
 	ended, is, err := r.repo.Superseded(ctx, id)
 	switch {
 	case errors.Is(err, repository.ErrAltered): // in doubt it goes on, and more is kept
@@ -183,15 +174,15 @@ func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error 
 	case is:
 		t.By, t.Ended = ended.By, ended.Created
 	}
-	for _, m := range r.catalog.Manifests {
+	for _, m := range r.all.Manifests {
 		if m.Timeline == id {
 			b := r.backup(m)
 			t.Backups = append(t.Backups, b)
 			r.see(t, b.Finished)
 		}
 	}
-	for _, b := range r.catalog.Damaged {
-		if b.Timeline != id {
+	for _, b := range r.all.Damaged {
+		if b.Timeline != id || b.Unsigned() { // an unsigned one may be another agent's, with a newer key: it stays
 			continue
 		}
 		if errors.Is(b.Err, snapshot.ErrNewerFormat) {
@@ -230,14 +221,14 @@ func (r *reading) backup(m *snapshot.Manifest) Backup {
 	if word, is := r.verdicts.Damaged(m); is {
 		b.Unusable = fmt.Sprintf("the verdict of %s found it damaged", word.Verdict.Finished.Format(time.DateTime+"Z"))
 	}
-	if err := r.catalog.CheckEncrypted(m); err != nil {
+	if err := r.all.CheckEncrypted(m); err != nil {
 		b.Unusable, b.InClear = err.Error(), true
 	}
 	_, b.Proved = r.verdicts.Newest(m, report.Structure)
 	return b
 }
 
-func (r *reading) damaged(d snapshot.DamagedBackup) Backup {
+func (r *reading) damaged(d snapshot.Unusable) Backup {
 	b := Backup{Timeline: d.Timeline, ID: d.ID, Unusable: d.Err.Error()}
 	b.Taken, _ = repository.BackupTime(d.ID) // a listed ID is valid
 	b.Finished = b.Taken
@@ -265,7 +256,7 @@ func (r *reading) named(b *Backup) {
 			b.Late = o.ModTime.Sub(b.Finished) > lateAfter
 		}
 	}
-	if pin, is := r.pins[repository.PinName(b.Timeline, b.ID)]; is {
+	if pin := r.pins[repository.PinName(b.Timeline, b.ID)]; pin != nil {
 		b.Pin, b.Pinned = true, pin.Reason
 	}
 	_, b.Recorded = r.records[repository.PrunedName(b.Timeline, b.ID)]
@@ -384,12 +375,12 @@ func (r *reading) wasProved(t repository.TimelineID, id string) bool {
 // not in a field that only newer versions know.
 func (r *reading) unnamed(ctx context.Context, t repository.TimelineID, id string, objects []sinks.Object) ([]sinks.Object, error) {
 	manifest := repository.ManifestName(t, id)
-	i := slices.IndexFunc(r.catalog.Manifests, func(m *snapshot.Manifest) bool { return m.Timeline == t && m.ID == id })
+	i := slices.IndexFunc(r.all.Manifests, func(m *snapshot.Manifest) bool { return m.Timeline == t && m.ID == id })
 	if i < 0 {
 		return nil, nil // it is damaged: nobody knows what it named
 	}
 	beside := slices.DeleteFunc(slices.Clone(objects), func(o sinks.Object) bool {
-		return o.Name == manifest || o.Name == r.catalog.Manifests[i].Object.Name
+		return o.Name == manifest || o.Name == r.all.Manifests[i].Object.Name
 	})
 	if len(beside) == 0 {
 		return nil, nil
@@ -427,12 +418,12 @@ func mentions(v any, text string) bool {
 
 // readLog adds what a timeline's log holds, as far as headers show.
 func (r *reading) readLog(ctx context.Context, t *Timeline) error {
-	log, err := segment.OpenLog(ctx, r.repo, t.ID, r.catalog.EncryptedSince[t.ID])
+	log, err := segment.OpenLog(ctx, r.repo, t.ID, r.all.EncryptedSince[t.ID])
 	if err != nil {
 		return err
 	}
 	for _, s := range log.Coverage() {
-		t.Coverage = append(t.Coverage, Run{s.FirstIndex, s.LastIndex})
+		t.Coverage = append(t.Coverage, segment.Range{First: s.FirstIndex, Last: s.LastIndex})
 	}
 	for _, h := range log.Headers() {
 		t.Segments = append(t.Segments, Segment{Name: h.Name(), First: h.FirstIndex, Last: h.LastIndex, Bytes: h.Size()})
@@ -531,7 +522,7 @@ func (t *Timeline) setLast() {
 
 // useVerdicts finds out what each verdict is of use for.
 func (r *reading) useVerdicts() {
-	r.inv.Sound = len(r.verdicts.Findings)+len(r.catalog.Unread) == 0
+	r.inv.Sound = len(r.verdicts.Findings)+len(r.all.Unread) == 0
 	newer := map[string][]verdict.Verdict{} // by manifest
 	for _, e := range slices.Backward(r.verdicts.Entries) {
 		if e.Err != nil { // of a newer version: what it is of use for is not known

@@ -205,9 +205,9 @@ func (r *rig) prune(p Policy) Result {
 // ranges are what can be restored, by the code that restores.
 func (r *rig) ranges() []walreplay.Range {
 	r.Helper()
-	c, err := snapshot.ReadCatalog(r.Context(), r.repo)
+	c, err := walreplay.ReadInventory(r.Context(), r.repo)
 	r.must(err)
-	all, err := walreplay.NewArchives(r.repo).Ranges(r.Context(), c)
+	all, err := c.Ranges(r.Context())
 	r.must(err)
 	return slices.DeleteFunc(all, func(one walreplay.Range) bool { return one.Gap })
 }

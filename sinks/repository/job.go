@@ -94,16 +94,16 @@ func (r *Repository) ReadJobResult(ctx context.Context, name string) (JobResult,
 // SlotState is what names say of one slot of a job.
 type SlotState struct {
 	Attempt int  // the newest claim's; 0 without any
-	Next    int  // the number for the next claim: foreign ones have names as well
+	Next    int  // the number for the next claim: unsigned ones have names as well
 	Failed  bool // that attempt is recorded as failed
 	Done    bool // the slot has its result
 }
 
 // ReadSlot lists what there is of one slot of a job: two requests. Where signatures
-// are checked the documents are read as well, and foreign ones say nothing.
+// are checked the documents are read as well, and unsigned ones say nothing.
 func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState, error) {
 	var s SlotState
-	foreign := map[int]bool{}
+	unsigned := map[int]bool{}
 	failed := func(err error) error {
 		return fmt.Errorf("look at slot %s of job %s in %s: %w", slot, job, r, err)
 	}
@@ -117,11 +117,11 @@ func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState,
 			} else if own {
 				s.Attempt = max(s.Attempt, n)
 			} else {
-				foreign[n] = true
+				unsigned[n] = true
 			}
 		}
 	}
-	for s.Next = s.Attempt + 1; foreign[s.Next]; {
+	for s.Next = s.Attempt + 1; unsigned[s.Next]; {
 		s.Next++
 	}
 	// After the claims: a result that is there now is there for good.
@@ -398,7 +398,7 @@ func (r *Repository) leasesCount(ctx context.Context, from uint64, run [2]uint64
 	return false, nil
 }
 
-// leaseCounts reports whether a heartbeat is neither foreign nor damaged. One that may not
+// leaseCounts reports whether a heartbeat is neither unsigned nor damaged. One that may not
 // be read, or not by this version, counts by its name where signatures are not checked.
 func (r *Repository) leaseCounts(ctx context.Context, number uint64) (bool, error) {
 	if r.Checks() {

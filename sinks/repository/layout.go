@@ -241,7 +241,7 @@ func BackupTime(id string) (time.Time, error) {
 // see ListTimelines.
 //
 // Where signatures are checked, those are left out that have neither a descriptor nor a
-// full snapshot that is not foreign: who removes or replaces one object of a timeline, its
+// full snapshot that is not unsigned: who removes or replaces one object of a timeline, its
 // descriptor, must not stop backups, nor keep what is there from being verified.
 func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
 	all, _, err := r.ListTimelines(ctx)
@@ -258,17 +258,20 @@ func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
 	})
 }
 
-// FreeTimeline is id, or the next number of which there is no foreign descriptor: the
-// name of a foreign one is taken for good.
+// takenTimelines bounds how many unsigned descriptors FreeTimeline goes behind.
+const takenTimelines = 100
+
+// FreeTimeline is id, or the next number of which there is no unsigned descriptor: the
+// name of an unsigned one is taken for good.
 func (r *Repository) FreeTimeline(ctx context.Context, id TimelineID) (TimelineID, error) {
-	for range maxForeign {
+	for range takenTimelines {
 		counts, err := r.Counts(ctx, TimelineName(id))
 		if err != nil || counts {
 			return id, err
 		}
 		id.N++
 	}
-	return id, fmt.Errorf("open a timeline of cluster %016x in %s: somebody took the names of %d: remove the foreign descriptors of timelines", id.ClusterID, r, maxForeign)
+	return id, fmt.Errorf("open a timeline of cluster %016x in %s: somebody took the names of %d: remove the unsigned descriptors of timelines", id.ClusterID, r, takenTimelines)
 }
 
 // ListTimelines lists the timelines that have a descriptor or an object, by names alone,
@@ -377,11 +380,11 @@ func listNamed[N any](ctx context.Context, r *Repository, prefix, what string, p
 }
 
 // namesBelow lists the names below a prefix, which what calls in the plural, without
-// those that ofKind refuses, and those that are foreign.
+// those that ofKind refuses, and those that are unsigned.
 func (r *Repository) namesBelow(ctx context.Context, prefix, what string, ofKind func(name string) error) ([]string, error) {
 	all, err := listNamed(ctx, r, prefix, what, func(name string) (string, error) { return name, ofKind(name) })
 	if err != nil {
 		return nil, err
 	}
-	return dropForeign(ctx, r, all, func(name string) string { return name })
+	return dropUnsigned(ctx, r, all, func(name string) string { return name })
 }

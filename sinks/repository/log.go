@@ -172,7 +172,7 @@ func (r *Repository) eachSegment(ctx context.Context, t TimelineID, prefix, afte
 }
 
 // Marks lists the alive marks of one timeline, ordered by index, then time. Where
-// signatures are checked, foreign ones are left out that by their names say anything:
+// signatures are checked, unsigned ones are left out that by their names say anything:
 // what lies between two of one member at one index says nothing more than these, so it
 // is listed unread. An idle cluster has thousands of those.
 func (r *Repository) Marks(ctx context.Context, t TimelineID) ([]MarkName, error) {
@@ -225,5 +225,5 @@ func (r *Repository) Gaps(ctx context.Context, t TimelineID) ([]GapName, error) 
 	if err != nil {
 		return nil, err
 	}
-	return dropForeign(ctx, r, all, GapName.String)
+	return dropUnsigned(ctx, r, all, GapName.String)
 }

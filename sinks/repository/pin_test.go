@@ -32,7 +32,7 @@ func TestPins(t *testing.T) {
 	_, err = r.ReadPin(t.Context(), moved)
 	require.ErrorIs(t, err, ErrAltered, "moved")
 	all, err := r.Pins(t.Context())
-	if err != nil || len(all) != 2 || all[0].Backup != "20260102T150405Z-000000" || all[1].Reason != p.Reason {
+	if err != nil || len(all) != 2 || all[moved].Backup != "20260102T150405Z-000000" || all[PinName(pinned, pinnedBackup)].Reason != p.Reason {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for range 2 {

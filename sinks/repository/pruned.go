@@ -36,7 +36,7 @@ func ParsePrunedName(name string) (t TimelineID, backup string, err error) {
 }
 
 // RecordPruned records that a backup is pruned. One that is recorded already, by
-// whom else or by a run that was interrupted, is no error; a foreign object of that name
+// whom else or by a run that was interrupted, is no error; an unsigned object of that name
 // is sinks.ErrExists.
 func (r *Repository) RecordPruned(ctx context.Context, p Pruned) error {
 	if err := ValidBackupID(p.Backup); err != nil {
@@ -50,7 +50,7 @@ func (r *Repository) RecordPruned(ctx context.Context, p Pruned) error {
 	}
 	counts, errRead := r.Counts(ctx, name)
 	if errRead == nil && !counts {
-		return fmt.Errorf("a foreign object has the name of the record: %w", err)
+		return fmt.Errorf("an unsigned object has the name of the record: %w", err)
 	}
 	return errRead
 }

@@ -26,9 +26,9 @@ type Repository struct {
 	marker Marker
 	damage error
 
-	mu      sync.Mutex
-	own     map[string]bool  // documents that a listing found to be signed by who is trusted, by name
-	foreign map[string]error // what was met that nobody who is trusted signed; at most maxForeign
+	mu       sync.Mutex
+	own      map[string]bool  // documents that a listing found to be signed by who is trusted, by name
+	unusable map[string]error // what was met that is passed over; at most maxUnusable
 }
 
 // Marker says that a prefix is a repository, and of which format.
@@ -43,7 +43,7 @@ type Marker struct {
 // that is damaged, or gone while backups are there, does not keep anybody from
 // them: Damage says so. The caller goes on owning s.
 func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
-	r := &Repository{sink: s, keys: KeysOf(s), own: map[string]bool{}, foreign: map[string]error{}}
+	r := &Repository{sink: s, keys: KeysOf(s), own: map[string]bool{}, unusable: map[string]error{}}
 	// It is believed whoever signed it: it says nothing but the ID, which every other
 	// signature names.
 	data, err := r.ReadBytes(ctx, MarkerName)
@@ -148,7 +148,7 @@ func (r *Repository) Created() time.Time { return r.marker.Created }
 func (r *Repository) String() string { return r.sink.String() }
 
 // ReadDocument reads the document called name into v. It fails with ErrAltered
-// where it isn't as it was written, with ErrForeign where nobody who is trusted signed
+// where it isn't as it was written, with ErrUnsigned where no trusted key signed
 // it, and with sinks.ErrNotFound where there is none.
 func (r *Repository) ReadDocument(ctx context.Context, name string, v any) error {
 	_, err := r.ReadSealed(ctx, name, v)
@@ -173,7 +173,7 @@ func (r *Repository) ReadSealed(ctx context.Context, name string, v any) ([]byte
 func (r *Repository) ReadBytes(ctx context.Context, name string) ([]byte, error) {
 	data, err := sinks.Get(ctx, r.sink, name, DocumentLimit)
 	if errors.Is(err, sinks.ErrTooLarge) {
-		return nil, fmt.Errorf("%w: %w", ErrAltered, err)
+		return nil, r.PassOver(name, fmt.Errorf("%w: %w", ErrAltered, err))
 	}
 	return data, err
 }
@@ -229,7 +229,7 @@ func (r *Repository) SomeFulls(ctx context.Context, timelines []TimelineID) (all
 }
 
 // NewestFulls are the n last of the full snapshots of a timeline by ID, of those that
-// have a manifest which is not foreign.
+// have a manifest which is not unsigned.
 func (r *Repository) NewestFulls(ctx context.Context, t TimelineID, n int) ([]Full, error) {
 	all, err := r.Fulls(ctx, t)
 	if err != nil {
@@ -239,7 +239,7 @@ func (r *Repository) NewestFulls(ctx context.Context, t TimelineID, n int) ([]Fu
 	var newest []Full
 	for len(all) > 0 && len(newest) < n {
 		from := max(0, len(all)-n)
-		own, err := dropForeign(ctx, r, all[from:], func(f Full) string { return ManifestName(f.Timeline, f.ID) })
+		own, err := dropUnsigned(ctx, r, all[from:], func(f Full) string { return ManifestName(f.Timeline, f.ID) })
 		if err != nil {
 			return nil, err
 		}
@@ -248,7 +248,7 @@ func (r *Repository) NewestFulls(ctx context.Context, t TimelineID, n int) ([]Fu
 	return newest[max(0, len(newest)-n):], nil
 }
 
-// eachOwnFull are those alone that have a manifest which is not foreign. It reads all
+// eachOwnFull are those alone that have a manifest which is not unsigned. It reads all
 // manifests.
 func (r *Repository) eachOwnFull(ctx context.Context, t TimelineID) iter.Seq2[Full, error] {
 	complete := func(yield func(Full, error) bool) {

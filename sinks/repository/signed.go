@@ -14,30 +14,29 @@ import (
 	"github.com/requorum/requorum/sinks/signing"
 )
 
-// ErrForeign says that nobody who is trusted signed an object. It does not exist for
-// whoever knows whom to trust. It is ErrAltered as well: what does not care which of
-// the two it is passes over both.
-var ErrForeign = errors.New("not signed by anybody who is trusted")
+// ErrUnsigned says that no trusted key signed an object, although signatures are checked.
+// It is ErrAltered as well, because both make an object unusable.
+var ErrUnsigned = errors.New("not signed by a trusted key")
 
-// foreignError is ErrForeign and ErrAltered.
-type foreignError struct {
+// unsignedError is ErrUnsigned and ErrAltered.
+type unsignedError struct {
 	object string
 	why    error
 }
 
-func (e *foreignError) Error() string {
+func (e *unsignedError) Error() string {
 	next := "find out who wrote it, then remove it, or trust the key"
 	if errors.Is(e.why, signing.ErrRevoked) {
 		next = "find out who wrote it, then remove it"
 	}
-	return fmt.Sprintf("%s is foreign: %v; it does not count: %s", e.object, e.why, next)
+	return fmt.Sprintf("%s is unusable: %v; %s", e.object, e.why, next)
 }
 
 // Is makes it both.
-func (e *foreignError) Is(target error) bool { return target == ErrForeign || target == ErrAltered }
+func (e *unsignedError) Is(target error) bool { return target == ErrUnsigned || target == ErrAltered }
 
 // Unwrap gives what is missing.
-func (e *foreignError) Unwrap() error { return e.why }
+func (e *unsignedError) Unwrap() error { return e.why }
 
 // WithKeys is s, in which a repository signs what it writes, and believes what it
 // reads, by keys. They go with the sink, so that nobody who opens the repository there
@@ -106,7 +105,7 @@ func (r *Repository) Seal(name string, v any) ([]byte, error) {
 func (r *Repository) sign(name string, s *sealed) error {
 	switch {
 	case r.keys.Signer == nil && r.Checks():
-		return errors.New("it would not be signed, and so be foreign to whoever checks signatures, as this command does: give a key with --signing-key")
+		return errors.New("it would not be signed, and so be unusable where signatures are checked, as this command does: give a key with --signing-key")
 	case r.keys.Signer == nil:
 		return nil
 	case r.marker.ID == "":
@@ -119,13 +118,13 @@ func (r *Repository) sign(name string, s *sealed) error {
 	}
 	// A key that was trusted at the start may have run out, or not be for this kind.
 	if err := r.keys.Trust.Check(r.statement(name, s), s.Signature); err != nil {
-		return fmt.Errorf("it would be foreign to whoever checks signatures, as this command does: %w", err)
+		return fmt.Errorf("it would be unusable where signatures are checked, as this command does: %w", err)
 	}
 	return nil
 }
 
 // Unseal is the function Unseal for what is stored under name here. Where it is to be
-// signed and is not, that is ErrForeign, and v stays as it was.
+// signed and is not, that is ErrUnsigned, and v stays as it was.
 func (r *Repository) Unseal(name string, data []byte, v any) error {
 	s, err := r.open(name, data)
 	if err != nil {
@@ -150,7 +149,7 @@ func (r *Repository) open(name string, data []byte) (sealed, error) {
 	s, err := open(data)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%s in %s: %w", name, r.sink, err)
+		err = r.PassOver(name, fmt.Errorf("%s in %s: %w", name, r.sink, err))
 	case r.Checks():
 		if err = r.keys.Trust.Check(r.statement(name, &s), s.Signature); err != nil {
 			err = r.Refuse(name, err)
@@ -159,43 +158,57 @@ func (r *Repository) open(name string, data []byte) (sealed, error) {
 	return s, err
 }
 
-// maxForeign is how many foreign objects are remembered: whoever may add objects could
+// maxUnusable is how many unusable objects are remembered: whoever may add objects could
 // add millions.
-const maxForeign = 100
+const maxUnusable = 1000
 
-// Refuse remembers an object that counts for nothing where signatures are checked, such as
-// a damaged one, which may be anybody's: Foreign names it. The error is an ErrForeign.
-func (r *Repository) Refuse(name string, why error) error {
-	foreign := &foreignError{name + " in " + r.String(), why}
+// Unusable is an object that is passed over, and why: it is damaged, oversized, in the
+// clear in an encrypted timeline, or not signed by a trusted key.
+type Unusable struct {
+	Object string // its name, or that of the folder where several are
+	Err    error
+}
+
+// PassOver remembers an object that is unusable, and returns why. The last reason counts.
+func (r *Repository) PassOver(name string, why error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.foreign[name]; known || len(r.foreign) < maxForeign {
-		r.foreign[name] = foreign
+	if _, known := r.unusable[name]; known || len(r.unusable) < maxUnusable {
+		r.unusable[name] = why
 	}
-	return foreign
+	return why
 }
 
-// Doubtful reports whether an error is about a document's bytes, other than that it is foreign, for
-// those who in doubt go by its name: where signatures are checked a name is nothing
-// that anybody trusted said.
-func (r *Repository) Doubtful(err error) bool { return errors.Is(err, ErrAltered) && !r.Checks() }
-
-// Foreign are the foreign objects that were met so far, by name, and each one's error;
-// of very many the first.
-func (r *Repository) Foreign() (names []string, why map[string]error) {
+// Unusable returns the unusable objects that were met so far, by name; of very many the
+// first.
+func (r *Repository) Unusable() (all []Unusable) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.foreign)), maps.Clone(r.foreign)
+	for _, name := range slices.Sorted(maps.Keys(r.unusable)) {
+		all = append(all, Unusable{name, r.unusable[name]})
+	}
+	return all
 }
+
+// Refuse passes over an object that no trusted key signed, such as a damaged one where
+// signatures are checked: it may be anybody's. The error is an ErrUnsigned.
+func (r *Repository) Refuse(name string, why error) error {
+	return r.PassOver(name, &unsignedError{name + " in " + r.String(), why})
+}
+
+// Doubtful reports whether an error is about a document's bytes, other than that it is
+// unsigned, for those who in doubt go by its name: where signatures are checked a name is
+// nothing that anybody trusted said.
+func (r *Repository) Doubtful(err error) bool { return errors.Is(err, ErrAltered) && !r.Checks() }
 
 // checkedAtOnce is how many documents are fetched at once: they are waited for, not
 // transferred.
 const checkedAtOnce = 32
 
-// dropForeign leaves out of what a listing shows the documents that are foreign: all
+// dropUnsigned leaves out of what a listing shows the documents that are unsigned: all
 // that is made of names alone would count them. What was looked at once is not read
 // again. Without trusted keys nothing is read.
-func dropForeign[N any](ctx context.Context, r *Repository, all []N, nameOf func(N) string) ([]N, error) {
+func dropUnsigned[N any](ctx context.Context, r *Repository, all []N, nameOf func(N) string) ([]N, error) {
 	if !r.Checks() {
 		return all, nil
 	}
@@ -228,7 +241,7 @@ func filter[N any](ctx context.Context, all []N, keep func(context.Context, N) (
 // ownAtOnce is how many of a listing are held until their documents are looked at.
 const ownAtOnce = 1000
 
-// Own yields what a listing yields without what is foreign. It reads all documents, so
+// Own yields what a listing yields without what is unsigned. It reads all documents, so
 // it is for a budget that others would fill otherwise. Without trusted keys it is the
 // listing.
 func Own[N any](ctx context.Context, r *Repository, listed iter.Seq2[N, error], nameOf func(N) string) iter.Seq2[N, error] {
@@ -238,7 +251,7 @@ func Own[N any](ctx context.Context, r *Repository, listed iter.Seq2[N, error], 
 	return func(yield func(N, error) bool) {
 		var some []N
 		pass := func() bool {
-			own, err := dropForeign(ctx, r, some, nameOf)
+			own, err := dropUnsigned(ctx, r, some, nameOf)
 			for _, n := range own {
 				if !yield(n, nil) {
 					return false
@@ -263,7 +276,7 @@ func Own[N any](ctx context.Context, r *Repository, listed iter.Seq2[N, error], 
 	}
 }
 
-// Counts reports whether the document called name is neither foreign nor something that
+// Counts reports whether the document called name is neither unsigned nor something that
 // cannot be read as one of anybody. One that is gone counts.
 func (r *Repository) Counts(ctx context.Context, name string) (bool, error) {
 	if !r.Checks() || r.isOwn(name) {
@@ -276,7 +289,7 @@ func (r *Repository) Counts(ctx context.Context, name string) (bool, error) {
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
 		return true, nil
-	case errors.Is(err, ErrForeign):
+	case errors.Is(err, ErrUnsigned):
 		return false, nil
 	case errors.Is(err, ErrAltered):
 		_ = r.Refuse(name, err) // remembers it

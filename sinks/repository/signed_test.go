@@ -181,8 +181,8 @@ func TestForeignNames(t *testing.T) {
 	if s, err := own.ReadSlot(ctx, "full", slot); err != nil || s != (repository.SlotState{Next: 2}) {
 		t.Errorf("slot %+v, %v", s, err)
 	}
-	if names, _ := own.Foreign(); len(names) < 6 {
-		t.Errorf("foreign: %v", names)
+	if all := own.Unusable(); len(all) < 6 {
+		t.Errorf("unusable: %v", all)
 	}
 
 	// The real mark comes behind the forged ones, and counts.

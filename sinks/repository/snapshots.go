@@ -13,7 +13,7 @@ import (
 
 // Attempts are what is there of one backup that several may have attempted.
 type Attempts struct {
-	// Complete says that it has a manifest, which is not foreign.
+	// Complete says that it has a manifest, which is not unsigned.
 	Complete bool
 	// Numbers are those of the attempts that left an object, in no order.
 	Numbers []int
@@ -93,7 +93,7 @@ func (r *Repository) ReadPin(ctx context.Context, name string) (Pin, error) {
 	})
 }
 
-// PinNames lists the pins, foreign ones among them: all that a pin does is to keep a
+// PinNames lists the pins, unsigned ones among them: all that a pin does is to keep a
 // backup. Objects with other names are passed over.
 func (r *Repository) PinNames(ctx context.Context) ([]string, error) {
 	return listNamed(ctx, r, pinsPrefix, "pins", func(name string) (string, error) {
@@ -102,14 +102,14 @@ func (r *Repository) PinNames(ctx context.Context) ([]string, error) {
 	})
 }
 
-// Pins reads all pins. One that cannot be read, and those beyond MaxBackups, are there
+// Pins reads all pins, by name. One that cannot be read, and those beyond MaxBackups, are there
 // with their place and with that as their reason, since their backups count as pinned.
-func (r *Repository) Pins(ctx context.Context) ([]Pin, error) {
+func (r *Repository) Pins(ctx context.Context) (map[string]*Pin, error) {
 	names, err := r.PinNames(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []Pin
+	all := map[string]*Pin{}
 	for i, name := range names {
 		var p Pin
 		err := fmt.Errorf("%w: more than %d pins", ErrAltered, MaxBackups)
@@ -128,7 +128,7 @@ func (r *Repository) Pins(ctx context.Context) ([]Pin, error) {
 		case err != nil:
 			return nil, err
 		}
-		all = append(all, p)
+		all[name] = &p
 	}
 	return all, nil
 }

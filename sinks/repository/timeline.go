@@ -153,7 +153,7 @@ func tooManyMarks(t TimelineID) error {
 }
 
 // Superseded reports whether timeline t has ended, and by what. Damage is
-// ErrAltered: in doubt the timeline has ended. Foreign marks are passed over.
+// ErrAltered: in doubt the timeline has ended. Unsigned marks are passed over.
 func (r *Repository) Superseded(ctx context.Context, t TimelineID) (Superseded, bool, error) {
 	ended, _, err := r.ending(ctx, t)
 	if err != nil || ended == nil {

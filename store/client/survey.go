@@ -23,7 +23,7 @@ type Survey struct {
 	// Membership is the member list, from a member that could give it: serializable, so
 	// that it works without a quorum. Empty, with MembershipErr, where none could (a
 	// learner cannot).
-	Membership    []MemberInfo
+	Membership    []*pb.Member
 	MembershipErr error
 }
 
@@ -57,14 +57,6 @@ type MemberStatus struct {
 	// Err says why there is no status; only Endpoint and Endpoints are set then and, with
 	// ErrOtherHistory, who it is.
 	Err error
-}
-
-// MemberInfo is one member of the member list.
-type MemberInfo struct {
-	ID                   uint64
-	Name                 string // empty until the member started for the first time
-	PeerURLs, ClientURLs []string
-	IsLearner            bool
 }
 
 // String names the member for people.
@@ -342,7 +334,7 @@ func (c *Client) addMembership(ctx context.Context, survey *Survey) {
 }
 
 // memberList returns the member list as the member has it, without asking a quorum.
-func (c *Client) memberList(ctx context.Context, member MemberStatus) ([]MemberInfo, error) {
+func (c *Client) memberList(ctx context.Context, member MemberStatus) ([]*pb.Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.CommandTimeout)
 	defer cancel()
 	var resp *pb.MemberListResponse
@@ -350,14 +342,7 @@ func (c *Client) memberList(ctx context.Context, member MemberStatus) ([]MemberI
 		resp, err = e.cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: false})
 		return resp.GetHeader(), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	var list []MemberInfo
-	for _, m := range resp.Members {
-		list = append(list, MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, IsLearner: m.IsLearner})
-	}
-	return list, nil
+	return resp.GetMembers(), err
 }
 
 func (s *Survey) setNames() {

@@ -16,7 +16,7 @@ import (
 
 // backup checks a stored backup.
 func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest) error {
-	h, err := walreplay.NewArchives(repo, k.o.Identities...).History(ctx, c, m.Timeline)
+	h, err := walreplay.NewInventory(repo, c, k.o.Identities...).History(ctx, m.Timeline)
 	if err != nil {
 		return err
 	}

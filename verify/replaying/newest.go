@@ -28,7 +28,7 @@ type Newest struct {
 // entries yet. The error is as Check's.
 func CheckNewest(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, t repository.TimelineID, o Options) (n Newest, err error) {
 	k := newChecking(t.String()+"/log", o)
-	h, err := walreplay.NewArchives(repo, o.Identities...).History(ctx, c, t)
+	h, err := walreplay.NewInventory(repo, c, o.Identities...).History(ctx, t)
 	if err == nil {
 		bases := h.Bases()
 		if len(bases) == 0 || h.Reach(bases[len(bases)-1]) == bases[len(bases)-1].Index() {

@@ -35,7 +35,7 @@ func empty() *walreplay.Base {
 // log then begins with the first entry too, but not from nothing.
 func branched(c *snapshot.Catalog, t repository.TimelineID) bool {
 	return slices.ContainsFunc(c.Timelines, func(l repository.Timeline) bool { return l.ID == t && l.Parent != nil }) ||
-		slices.ContainsFunc(c.DamagedTimelines, func(d snapshot.DamagedTimeline) bool { return d.Timeline == t })
+		slices.ContainsFunc(c.DamagedTimelines, func(d snapshot.Unusable) bool { return d.Timeline == t })
 }
 
 // notYet says of a timeline's first full snapshot what has to come.
@@ -48,7 +48,7 @@ func isFirst(c *snapshot.Catalog, m *snapshot.Manifest) bool {
 	return !slices.ContainsFunc(c.Manifests, func(o *snapshot.Manifest) bool {
 		return o.Timeline == m.Timeline && o.Facts.RaftIndex < m.Facts.RaftIndex
 	}) &&
-		!slices.ContainsFunc(c.Damaged, func(d snapshot.DamagedBackup) bool { return d.Timeline == m.Timeline }) && len(c.Unread) == 0
+		!slices.ContainsFunc(c.Damaged, func(d snapshot.Unusable) bool { return d.Timeline == m.Timeline && !d.Unsigned() }) && len(c.Unread) == 0
 }
 
 // whyNone says why there is nothing to begin from.

@@ -35,7 +35,7 @@ func (p *proving) checkMembers(ctx context.Context) {
 	}
 	before := len(p.report.Wrong)
 	for _, want := range p.Members {
-		i := slices.IndexFunc(survey.Membership, func(m client.MemberInfo) bool { return m.ID == uint64(want.ID) })
+		i := slices.IndexFunc(survey.Membership, func(m *pb.Member) bool { return m.ID == uint64(want.ID) })
 		if i < 0 {
 			p.wrong("member %s (%s) is not in the membership", want.Name, want.ID)
 			continue

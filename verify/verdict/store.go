@@ -124,9 +124,9 @@ func ReadAll(ctx context.Context, repo *repository.Repository) (List, error) {
 	}
 	l := List{Entries: []Entry{}}
 	if unread > 0 {
-		l.damage(CheckObject, fmt.Sprintf("%d of them were not read: those that were stored first and last are, %d verdicts and %d MiB at most: remove what nobody made", unread, maxVerdicts, maxVerdictBytes>>20))
+		l.damage(repo, CheckObject, fmt.Errorf("%d of them were not read: those that were stored first and last are, %d verdicts and %d MiB at most: remove what nobody made", unread, maxVerdicts, maxVerdictBytes>>20))
 	}
-	newer, foreign := 0, 0
+	newer := 0
 	for i, e := range found {
 		if e == nil {
 			continue
@@ -134,17 +134,11 @@ func ReadAll(ctx context.Context, repo *repository.Repository) (List, error) {
 		l.Entries = append(l.Entries, *e)
 		l.Bytes += stored[i].Object.Size
 		switch {
-		case errors.Is(e.Err, repository.ErrForeign):
-			l.Entries = l.Entries[:len(l.Entries)-1] // it does not exist
-			foreign++
 		case errors.Is(e.Err, snapshot.ErrNewerFormat):
 			newer++
 		case e.Err != nil:
-			l.damage(e.Name, e.Err.Error())
+			l.damage(repo, e.Name, e.Err)
 		}
-	}
-	if foreign > 0 {
-		l.Notes = append(l.Notes, fmt.Sprintf("%d verdicts were not signed by anybody who is trusted, and do not count", foreign))
 	}
 	if newer > 0 {
 		l.Notes = append(l.Notes, fmt.Sprintf("%d of %d verdicts were written by a newer version of requorum and are passed over", newer, len(l.Entries)))
@@ -178,8 +172,8 @@ func readEntry(ctx context.Context, repo *repository.Repository, s repository.St
 	return e, nil
 }
 
-func (l *List) damage(object, text string) {
-	l.Findings = append(l.Findings, report.Finding{Kind: report.KindVerdict, Object: object, Text: text})
+func (l *List) damage(repo *repository.Repository, object string, err error) {
+	l.Findings = append(l.Findings, report.Finding{Kind: report.KindVerdict, Object: object, Text: repo.PassOver(object, err).Error()})
 }
 
 // CheckObject is what Check calls the verdicts.

@@ -32,7 +32,7 @@ const (
 type Verdict struct {
 	Format int    `json:"format"`
 	Kind   string `json:"kind"` // "verdict"
-	// Repository is the ID in the marker: a verdict of another one is foreign.
+	// Repository is the ID in the marker: a verdict on another one is unusable.
 	Repository string `json:"repository"`
 	ID         uint32 `json:"id"` // random: several hosts may verify at the same time
 

@@ -82,8 +82,8 @@ type Config struct {
 	Identities []age.Identity
 	Tool       string // such as "requorum 1.2.3"
 
-	// SpoolDir is a folder of this archiver alone. Segments wait there while the
-	// repository is away, in the form in which they will be stored.
+	// SpoolDir is a directory of this archiver alone. Segments wait there while the
+	// repository is unreachable; they are not encrypted.
 	SpoolDir string
 	// SpoolLimit bounds, in bytes, the spool together with the purged WAL files
 	// that are kept from vanishing.

@@ -64,7 +64,9 @@
 //     (TestGap, TestGapIsLeftToTheOthers, TestGapWaitsForTheRepository,
 //     TestPromise6ContinuityUnproven).
 //  10. Archivers that begin a chain at different indexes have different names. Each lists
-//     once after such a put, and follows if it is not alone (TestDifferentBeginnings).
+//     once after such a put, and follows if it is not alone (TestDifferentBeginnings). So has
+//     one that continues the archive while another begins a chain: both may store the same
+//     entries, and what both hold joins them (TestPromise2ContinuedWhileAChainBegins).
 //  11. A missing range is written down as a gap behind the put that passed it, or when a
 //     look through the archive finds it. The record outlives a session, not a process; the
 //     next look finds the range again (TestGap, TestGapRecordOutlivesASession,
@@ -75,15 +77,20 @@
 //
 // What is spooled:
 //
-//  13. An entry that the repository does not take within two intervals is on the disk, as
-//     the segment that will be stored, byte for byte, encrypted as the archive is: an agent
-//     needs no identity, and so it cannot cut a spooled segment again
-//     (TestPromise2RepositoryAway, TestHangingPutSpools, TestSpoolIsAsStored).
-//  14. At the archive's end a spooled segment gets the name of rule 1. If another archiver
-//     passed that point on another way, it is stored whole, at level 1, and overlaps its
-//     neighbors: what both hold is the proof that they are of one history
-//     (TestOverlappingSpool, TestPromise2SpoolAfterAnothersChainStart,
-//     TestPromise2SpoolOfAnotherChain, TestPromise2SpoolWhereTheNameIsTaken).
+//  13. An entry that the repository does not take within two intervals is on the disk, in a
+//     segment that is not encrypted, and that only its owner can read: the member's own WAL
+//     beside it holds the same. An agent needs no identity, and could not cut it again
+//     otherwise (TestPromise2RepositoryAway, TestHangingPutSpools,
+//     TestSpool_OfAnEncryptedArchive_IsPlainAndPrivate).
+//  14. What is stored of a spooled segment is encoded for each put, and encrypted then. An
+//     agent without recipients stores nothing in a timeline that is encrypted
+//     (TestSpool_WithoutRecipients_StaysOutOfAnEncryptedTimeline). At the archive's end the
+//     segment is cut to what the archive lacks, and gets the name of rule 1
+//     (TestSpool_OverTheEnd_IsCutThere, TestOverlappingSpool). If another archiver passed that
+//     point in another chain, it is stored whole, at level 1, and overlaps its neighbors: what
+//     both hold is the proof that they are of one history
+//     (TestPromise2SpoolAfterAnothersChainStart, TestPromise2SpoolOfAnotherChain,
+//     TestPromise2SpoolWhereTheNameIsTaken).
 //  15. A spooled segment leaves the disk when it was stored, or when the archive holds its
 //     entries and the member's log was compared with the archive
 //     (TestTakeoverWhileSpooling, TestPromise2ArchiveGoesOnWhileTheSpoolIsCompared).

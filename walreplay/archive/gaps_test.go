@@ -28,12 +28,13 @@ import (
 )
 
 // full stores the manifest of a full snapshot of timeline 1 at an index.
-func (r *rig) full(index, term uint64) {
+func (r *rig) full(index, term uint64, codecs ...string) {
 	r.Helper()
 	ctx := context.Background()
 	id := repository.NewBackupID(time.Now())
 	m := snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: timelineN(1), Started: time.Now(), Finished: time.Now()}
-	m.Object.Name, m.Object.StoredSize = repository.SnapshotName(timelineN(1), id, 1, false), 2
+	m.Object.Name, m.Object.StoredSize = repository.SnapshotName(timelineN(1), id, 1, len(codecs) > 0), 2
+	m.Object.Codecs = codecs
 	_, err := sinks.Put(ctx, r.memory, m.Object.Name, []byte("db"), sinks.CreateOptions{})
 	require.NoError(r, err)
 	m.Facts.RaftIndex, m.Facts.RaftTerm = index, term
@@ -44,9 +45,9 @@ func (r *rig) full(index, term uint64) {
 func (r *rig) ranges() []walreplay.Range {
 	r.Helper()
 	ctx := context.Background()
-	catalog, err := snapshot.ReadCatalog(ctx, r.repo())
+	inventory, err := walreplay.ReadInventory(ctx, r.repo())
 	require.NoError(r, err)
-	ranges, err := walreplay.NewArchives(r.repo()).Ranges(ctx, catalog)
+	ranges, err := inventory.Ranges(ctx)
 	require.NoError(r, err)
 	return ranges
 }

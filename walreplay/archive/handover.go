@@ -77,11 +77,11 @@ func (s *session) flush(ctx context.Context) error {
 	s.settleRequest()
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushLimit)
 	defer cancel()
-	for s.role == Writer && s.away.IsZero() && !s.backlog() && !s.queue.empty() && !s.beyondGap() && s.busy == nil {
-		if err := s.put(limited); err != nil {
-			return s.handOver(limited, err)
-		}
+	for moves := true; moves && s.role == Writer && s.away.IsZero() && !s.backlog() && !s.queue.empty() && !s.beyondGap() && s.busy == nil; {
+		end := s.end.index
+		s.put(limited)
 		s.settleRequest()
+		moves = s.end.index > end
 	}
 	if s.role == Follower {
 		s.queue = queue{}

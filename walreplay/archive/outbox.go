@@ -219,31 +219,32 @@ func (s *session) keep(ctx context.Context, now time.Time) error {
 }
 
 // spoolNext moves the next segment to the spool, unless that is full. A segment
-// whose put is under way goes there byte for byte, so that it does not matter
+// whose put is under way goes there with the same entries, so that it does not matter
 // what becomes of the put.
 func (s *session) spoolNext(ctx context.Context) (bool, error) {
 	c := s.inFlight
-	if c == nil || c.header.FirstIndex != s.nextIndex() {
-		var err error
-		if c, err = s.cutNext(ctx); err != nil {
-			return false, err
-		}
+	if c == nil || c.first() != s.nextIndex() {
+		c = s.cutNext()
 	}
-	if s.spool.bytes+s.log.Pinned()+c.header.Size() > s.SpoolLimit {
+	h, object, err := segment.Encode(ctx, c.timeline, c.before, c.chainStart, c.batch, c.meta, segment.Options{Tool: s.Tool})
+	if err != nil {
+		return false, err
+	}
+	if s.spool.bytes+s.log.Pinned()+h.Size() > s.SpoolLimit {
 		s.boundReached() // what is not released stays in the member's log, for as long as it does
 		if !s.unbound {
 			s.spaceAt = time.Now().Add(spaceAgain)
 			return false, nil
 		}
 	}
-	if err := s.spool.add(c.header, c.object); err != nil {
+	if err := s.spool.add(h, object); err != nil {
 		return false, s.spoolWritten(err)
 	}
 	if !s.backlog() {
 		s.spooledSince = c.oldest
 	}
-	s.captured, s.joined, s.fresh = endOf(c.header), true, false
-	s.queue.drop(c.header.LastIndex)
+	s.captured, s.joined, s.fresh = endOf(h), true, false
+	s.queue.drop(h.LastIndex)
 	if !s.away.IsZero() {
 		s.role = Spooling
 	}
@@ -314,65 +315,45 @@ func (s *session) drain(ctx context.Context, now time.Time) error {
 	return s.send(ctx, h)
 }
 
-// send stores a spooled segment.
+// send stores what the archive lacks of a spooled segment.
 func (s *session) send(ctx context.Context, h segment.Header) error {
-	put, object, err := s.unspool(h, s.end)
-	if err != nil {
-		return err
+	c, level, err := s.unspool(ctx, h, s.end)
+	if err == nil {
+		s.upload(ctx, c, level)
 	}
-	s.do(ctx, putLimit, func(ctx context.Context) func() error {
-		o := putAndCheck(ctx, s.repo, put, object)
-		return func() error {
-			if o.is(h) {
-				s.uploaded(put)
-				s.role = Writer
-				err := errors.Join(s.spool.remove(h.Name()), s.moveEnd(put))
-				if put.Level > 0 && !s.backlog() && s.log.Pinned() == 0 {
-					// Another writer's names are others, so that both could go on for
-					// good: who does is found out anew.
-					s.failure = errAgain
-				}
-				return err
-			}
-			s.crossing = nil
-			if o.winner != nil {
-				s.reachable()
-				return errAgain
-			}
-			if snapshot.IsDamaged(o.err) && put.Level == 0 {
-				s.skipDamaged(put.Name(), put.FirstIndex, o.err)
-				return nil
-			}
-			return s.putFailed(o.err)
-		}
-	})
-	return nil
+	return err
 }
 
-// unspool reads a spooled segment as it is to be stored. Where it goes on at the end
-// of the archive it gets the name that any other writer chooses for that, so that
-// one of them wins; elsewhere it overlaps others, under a name of its own.
-func (s *session) unspool(h segment.Header, end point) (segment.Header, []byte, error) {
-	object, err := s.spool.get(h)
+// unspool reads a spooled segment, and gives the content and the level of what is to be
+// stored of it. At the end of the archive that is what the archive lacks, under the name that
+// any other writer chooses for it, so that one of them wins. Elsewhere it overlaps others,
+// under a name of its own.
+func (s *session) unspool(ctx context.Context, h segment.Header, end point) (*cut, int, error) {
+	_, batch, err := segment.Read(context.WithoutCancel(ctx), s.spool.repo, h.Name())
 	if snapshot.IsDamaged(err) {
-		s.a.failed(err)
-		return h, nil, errors.Join(s.spool.remove(h.Name()), errAgain)
+		s.a.failed(fmt.Errorf("spool: %w", err))
+		return nil, 0, errors.Join(s.spool.remove(h.Name()), errAgain)
 	}
-	previous := end.first
-	if h.ChainStart {
-		previous = 0
+	if err != nil {
+		return nil, 0, fmt.Errorf("spool: %w", err)
 	}
-	goesOn := end.index == 0 || h.FirstIndex == end.index+1 && (h.Before == end.sum || h.ChainStart || end.first == 0)
-	switch {
-	case err != nil || h.Level > 0:
-		return h, object, err
-	case !goesOn || h.FirstIndex == s.skipped:
-		h.Unjoined = !goesOn && !h.ChainStart && h.FirstIndex == end.index+1
-		return segment.Rename(h, object, 1, h.Previous)
-	case h.Previous != previous:
-		return segment.Rename(h, object, h.Level, previous)
+	c := &cut{
+		timeline: h.Timeline, before: h.Before, chainStart: h.ChainStart, batch: batch, spooled: h.Name(),
+		meta: segment.Meta{Revision: h.Revision, Member: h.Member, Cut: h.Cut, Previous: h.Previous},
 	}
-	return h, object, nil
+	held := queue{entries: batch.Entries}
+	if sum, holds := held.sum(h.Before, h.FirstIndex, end.index); holds && sum == end.sum && end.index < h.LastIndex {
+		c.behind(end)
+	}
+	goesOn := end.index == 0 || c.first() == end.index+1 && (c.before == end.sum || c.chainStart || end.first == 0)
+	if !goesOn || c.first() == s.skipped {
+		c.meta.Unjoined = !goesOn && !c.chainStart && c.first() == end.index+1
+		return c, 1, nil
+	}
+	if c.meta.Previous = end.first; c.chainStart {
+		c.meta.Previous = 0
+	}
+	return c, 0, nil
 }
 
 // storeLeft stores what is spooled, and that going on at the end of the archive would
@@ -421,8 +402,10 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 	last := slices.MaxFunc(mine, func(a, b segment.Header) int { return cmp.Compare(a.LastIndex, b.LastIndex) }).LastIndex
 	var archived []segment.Header
 	err := s.inTime(ctx, branchLimit, func(ctx context.Context) (err error) {
-		archived, err = segment.Headers(ctx, s.repo, id, mine[0].FirstIndex, last)
-		return err
+		if archived, err = segment.Headers(ctx, s.repo, id, mine[0].FirstIndex, last); err != nil {
+			return err
+		}
+		return s.checkPlain(ctx, s.repo, id)
 	})
 	if err != nil {
 		return err
@@ -436,7 +419,7 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 		if segment.Cover(archived, h.FirstIndex, h.LastIndex) && !joinsAnother(archived, mine[0], h) {
 			continue // it leaves the spool when the member's log was compared
 		}
-		put, object, err := s.unspool(h, endOf(end))
+		c, level, err := s.unspool(ctx, h, endOf(end))
 		if errors.Is(err, errAgain) {
 			continue // damaged
 		}
@@ -444,18 +427,15 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 			return err
 		}
 		limited, cancel := context.WithTimeout(ctx, putLimit)
-		o := putAndCheck(limited, s.repo, put, object)
-		if put.Level == 0 && !o.is(h) && (o.winner != nil || snapshot.IsDamaged(o.err)) {
-			// The name is another segment's: this one is stored beside it.
-			if put, object, err = segment.Rename(h, object, 1, h.Previous); err == nil {
-				o = putAndCheck(limited, s.repo, put, object)
-			}
+		put, o, err := s.store(limited, c, level)
+		if level == 0 && !o.is(put) && (o.winner != nil || snapshot.IsDamaged(o.err)) {
+			put, o, err = s.store(limited, c, 1) // the name is another segment's: this one is stored beside it
 		}
 		cancel()
 		switch {
 		case err != nil:
 			return err
-		case o.is(h):
+		case o.is(put):
 		case o.winner != nil || snapshot.IsDamaged(o.err):
 			s.spool.keepBack(h)
 			s.a.failed(fmt.Errorf("spooled segment %s in %s is not stored: both its names in the repository are taken by something else: it stays there", h.Name(), s.SpoolDir))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -96,6 +97,42 @@ func TestPromise2SpoolAfterAnothersChainStart(t *testing.T) {
 			t.Errorf("%d bytes stay in the spool", s.Spooled)
 		}
 	})
+}
+
+// Promise 2: one archiver is cut off, and while another begins a chain behind a gap, what the
+// first one has reaches the repository after all: in the same moment, so that it reaches into
+// the new chain, or when that begins right behind the archive's end. No conditional put decides
+// between the two, and neither has all entries. What both hold joins them.
+func TestPromise2ContinuedWhileAChainBegins(t *testing.T) {
+	for name, purged := range map[string]uint64{"and reaches into it": 22, "and misses nothing": 20} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 2, func(t *testing.T, r *rig) {
+				mine, behind := &goneSink{Sink: r.sink}, "-0000000000000015"
+				a := r.archived(5, func(c *Config) { c.Sink = mine })
+				mine.refuse.Store(&behind) // the first one ends before it stores more
+				mine.away.Store(true)
+				r.load(4)
+				want := r.cluster.members[0].entries
+				r.cluster.members[1].purge(purged)
+				r.sink.Add(sinktest.Delay(sinktest.Commit, 1, 30*time.Second).Of("/l0/0000000000000015-"))
+				b := r.start(1)
+				time.Sleep(8 * time.Second)
+				mine.away.Store(false)
+				r.waitFor("both stored", time.Minute, func() bool {
+					headers := r.openLog(1).Headers()
+					return slices.ContainsFunc(headers, func(h segment.Header) bool { return h.FirstIndex == 21 && !h.ChainStart })
+				})
+				b.stop()
+				a.stop()
+				begins := func(h segment.Header) bool { return h.FirstIndex == purged+1 && h.ChainStart }
+				if headers := r.openLog(1).Headers(); !slices.ContainsFunc(headers, begins) || segment.Cover(slices.DeleteFunc(headers, begins), 1, 36) {
+					t.Errorf("segments %v", logNames(r.names()))
+				}
+				r.oneSpan()
+				r.sameAs(1, want)
+			})
+		})
+	}
 }
 
 // Promise 2: an archive whose chain began anew behind a gap is not continued by what was
@@ -222,7 +259,7 @@ func TestPromise2SpoolBehindADamagedOne(t *testing.T) {
 				t.Fatalf("spooled: %+v", p.segments)
 			}
 			hit, behind := p.segments[0], p.segments[len(p.segments)-1].LastIndex
-			object, err := p.get(hit)
+			object, err := sinks.Get(t.Context(), p.repo.Sink(), hit.Name(), hit.Size())
 			require.NoError(t, err)
 			object[len(object)-20] ^= 1
 			require.NoError(t, p.remove(hit.Name()))
@@ -325,9 +362,9 @@ func TestSpoolAndFreedNames(t *testing.T) {
 			if h.FirstIndex <= 20 || h.FirstIndex > 110 {
 				continue
 			}
-			object, err := sinks.Get(ctx, r.memory, h.Name(), h.Size())
+			h, b, err := segment.Read(ctx, r.repo(), h.Name())
 			require.NoError(t, err)
-			higher, object, err := segment.Rename(h, object, 1, h.Previous)
+			higher, object, err := segment.Encode(ctx, h.Timeline, h.Before, h.ChainStart, b, segment.Meta{Member: h.Member, Cut: h.Cut}, segment.Options{Level: 1})
 			if err == nil {
 				err = segment.Put(ctx, r.repo(), higher, object)
 			}
@@ -372,6 +409,20 @@ func TestOwnLatePutStaysWriter(t *testing.T) {
 			t.Errorf("behind another's: %s, %v", s.role, err)
 		}
 	})
+}
+
+// Another segment under the name is not taken for this one.
+func TestOutcome_OfAnotherSegment_IsNotStored(t *testing.T) {
+	h := segment.Header{FirstIndex: 6, LastIndex: 9, Before: raftlog.Sum{1}, After: raftlog.Sum{2}, Member: 1}
+	require.True(t, outcome{winner: &h}.is(h))
+	for _, change := range []func(*segment.Header){
+		func(h *segment.Header) { h.FirstIndex-- }, func(h *segment.Header) { h.LastIndex-- }, func(h *segment.Header) { h.Before[0]++ },
+		func(h *segment.Header) { h.After[0]++ }, func(h *segment.Header) { h.Member++ },
+	} {
+		other := h
+		change(&other)
+		require.False(t, outcome{winner: &other}.is(h), "%+v", other)
+	}
 }
 
 // What the archive contradicts is not stored in its timeline, and not thrown

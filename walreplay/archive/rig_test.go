@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
@@ -214,9 +215,9 @@ func (r *rig) repo() *repository.Repository {
 	return repo
 }
 
-func (r *rig) openLog(n int) *segment.Log {
+func (r *rig) openLog(n int, identities ...age.Identity) *segment.Log {
 	r.Helper()
-	l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(n), nil)
+	l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(n), nil, identities...)
 	require.NoError(r, err)
 	return l
 }

@@ -155,9 +155,12 @@ func (s *session) work(ctx context.Context, now time.Time) error {
 	case s.backlog():
 		return s.drain(ctx, now)
 	case s.beyondGap():
-		return s.crossGap(ctx, now, s.queue.first(), func() error { return s.put(ctx) })
+		return s.crossGap(ctx, now, s.queue.first(), func() error {
+			s.put(ctx)
+			return nil
+		})
 	case s.role == Writer && s.cutDue(now):
-		return s.put(ctx)
+		s.put(ctx)
 	case s.role == Follower && s.late(now):
 		// After one listing: the archive may end elsewhere than where the next segment was
 		// looked for.
@@ -295,7 +298,9 @@ func (l *link) probe(ctx context.Context, known place, id repository.TimelineID)
 	if _, err := repo.TimelineIDs(ctx); err != nil || id.N == 0 {
 		return repo, err
 	}
-	_, err = repo.Segments(ctx, id)
+	if _, err = repo.Segments(ctx, id); err == nil {
+		err = l.checkPlain(ctx, repo, id)
+	}
 	return repo, err
 }
 

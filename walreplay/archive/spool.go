@@ -3,8 +3,6 @@ package archive
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,9 +23,9 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// spool is a small repository on the local disk: what could not be stored yet
-// lies in it under the same names and byte for byte as it will be stored. So it
-// is whole, synced, for its owner alone, and encrypted where the archive is.
+// spool is a small repository on the local disk for segments that could not be stored yet.
+// They are whole, synced, readable by their owner only, and never encrypted: the member's own
+// WAL holds the same entries, and so an agent without an identity can cut them again.
 type spool struct {
 	repo     *repository.Repository
 	segments []segment.Header // ordered by timeline and first index
@@ -102,20 +100,6 @@ func (p *spool) add(h segment.Header, object []byte) error {
 	p.bytes += h.Size()
 	p.sort()
 	return nil
-}
-
-// get reads a segment as it is to be stored, and checks that it still is what
-// was put there.
-func (p *spool) get(h segment.Header) ([]byte, error) {
-	data, err := sinks.Get(context.Background(), p.repo.Sink(), h.Name(), h.Size())
-	if err != nil {
-		return nil, fmt.Errorf("spool: %w", err)
-	}
-	sum := sha256.Sum256(data[min(len(data), segment.HeaderSize):])
-	if hex.EncodeToString(sum[:]) != h.Object.StoredSHA256 {
-		return nil, &snapshot.DamagedError{Object: h.Name() + " in the spool " + p.repo.String(), Offset: -1, Err: errors.New("its bytes are not those that were written")}
-	}
-	return data, nil
 }
 
 // remove forgets a segment that is durable elsewhere.

@@ -16,9 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -244,9 +248,9 @@ func TestSpool_KilledBeforeASegmentLeftIt_StoresNothingTwice(t *testing.T) {
 	})
 }
 
-// The spool is for its owner alone, and holds what will be stored: encrypted
-// where the archive is.
-func TestSpoolIsAsStored(t *testing.T) {
+// The spool is readable by its owner only, and not encrypted: what is stored of it is, so that
+// an agent without an identity can cut it again.
+func TestSpool_OfAnEncryptedArchive_IsPlainAndPrivate(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		identity, err := age.GenerateX25519Identity()
 		require.NoError(t, err)
@@ -275,8 +279,8 @@ func TestSpoolIsAsStored(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if strings.Contains(string(data), "load") || !strings.Contains(string(data), "age-encryption.org") {
-					t.Errorf("%s is not encrypted", path)
+				if strings.Contains(string(data), "age-encryption.org") {
+					t.Errorf("%s is encrypted", path)
 				}
 			}
 			return nil
@@ -286,15 +290,80 @@ func TestSpoolIsAsStored(t *testing.T) {
 		}
 		r.gone.away.Store(false)
 		r.waitArchived(a, 100, 40*time.Second)
-		l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(1), nil, identity)
-		require.NoError(t, err)
-		n := 0
-		for e, err := range l.Entries(context.Background(), 1, 100) {
-			if err != nil || !e.Equal(r.cluster.members[0].entries[n]) {
-				t.Fatalf("%s, %v", e, err)
-			}
-			n++
+		for _, h := range r.openLog(1).Headers() {
+			require.True(t, h.Object.Encrypted(), h.Name())
 		}
+		for e, err := range r.openLog(1, identity).Entries(context.Background(), 1, 100) {
+			require.NoError(t, err)
+			require.True(t, e.Equal(r.cluster.members[0].entries[e.Index-1]))
+		}
+	})
+}
+
+// An agent that lost its recipients stores nothing of its spool in a timeline that is
+// encrypted: whether the repository is reachable at its start or comes back later, and also if
+// its member does not answer.
+func TestSpool_WithoutRecipients_StaysOutOfAnEncryptedTimeline(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	for _, c := range []struct{ away, down bool }{{false, false}, {true, false}, {false, true}} {
+		inFakeTime(t, 1, func(t *testing.T, r *rig) {
+			a := r.archived(5, func(c *Config) { c.Codec.Recipients = []age.Recipient{identity.Recipient()} })
+			r.full(10, r.cluster.members[0].term, codec.Age)
+			r.gone.away.Store(true)
+			r.load(20)
+			a.stop()
+			spooled := a.spooled().segments
+			require.NotEmpty(t, spooled)
+			r.gone.away.Store(c.away)
+			r.cluster.members[0].down = c.down
+			b := r.startWith(a.config, func(c *Config) { c.Codec.Recipients = nil })
+			time.Sleep(5 * time.Second)
+			r.gone.away.Store(false)
+			var must *snapshot.MustEncryptError
+			require.ErrorAs(t, b.ended(time.Minute), &must)
+			require.Subset(t, b.spooled().segments, spooled)
+			for _, h := range r.openLog(1).Headers() {
+				require.True(t, h.Object.Encrypted(), h.Name())
+			}
+		})
+	}
+}
+
+// A spooled segment that reaches over the archive's end, and whose entries the member has
+// purged, is cut there: the rest of it continues the archive, in its chain, under the name that
+// every writer chooses, with the marks from the archive's end on. It takes no identity.
+func TestSpool_OverTheEnd_IsCutThere(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		m := r.cluster.members[0]
+		a := r.archived(5, func(c *Config) { c.Codec.Recipients = []age.Recipient{identity.Recipient()} })
+		a.stop()
+		headers := r.openLog(1).Headers()
+		end := headers[len(headers)-1]
+		r.cluster.commit(int(40-end.LastIndex), "load")
+		want := m.entries
+		var before raftlog.Sum
+		for _, e := range want[:14] {
+			before = before.Next(e)
+		}
+		batch := segment.Batch{Entries: want[14:30]}
+		for _, index := range []uint64{end.LastIndex - 1, end.LastIndex, 25} {
+			batch.Marks = append(batch.Marks, raftlog.Mark{Index: index, Term: m.term, Time: time.Now(), Member: 1})
+		}
+		h, object, err := segment.Encode(t.Context(), timelineN(1), before, false, batch, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{})
+		require.NoError(t, err)
+		require.NoError(t, a.spooled().add(h, object))
+		m.purge(35)
+		b := r.startWith(a.config)
+		r.waitArchived(b, 30, time.Minute)
+		got, stored, err := segment.Read(t.Context(), r.repo(), repository.SegmentName{Timeline: timelineN(1), First: end.LastIndex + 1, Previous: end.FirstIndex}.String(), identity)
+		require.NoError(t, err)
+		require.Equal(t, end.After, got.Before)
+		require.Equal(t, h.After, got.After)
+		require.Len(t, stored.Marks, 2)
+		require.Empty(t, b.spooled().segments)
 	})
 }
 
@@ -328,8 +397,8 @@ func TestTakeoverWhileSpooling(t *testing.T) {
 	})
 }
 
-// Both the same, and the member has purged what would have to be cut anew: the
-// spooled segments overlap the archive, which is legal, and close the gap.
+// Both the same, and the member has purged what would have to be cut anew: what is spooled is
+// stored, and no two segments overlap.
 func TestOverlappingSpool(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		mine := &goneSink{Sink: r.memory}
@@ -353,6 +422,12 @@ func TestOverlappingSpool(t *testing.T) {
 		again := r.startWith(a.config, func(c *Config) { c.Sink = mine })
 		r.waitArchived(again, uint64(len(want)), time.Minute)
 		r.sameAs(1, want)
+		next := uint64(1)
+		for _, h := range r.openLog(1).Headers() {
+			require.Equal(t, next, h.FirstIndex, h.Name())
+			require.Zero(t, h.Level, h.Name())
+			next = h.LastIndex + 1
+		}
 	})
 }
 

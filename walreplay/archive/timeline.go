@@ -152,12 +152,7 @@ func (s *session) adopt(ctx context.Context, t *matchCheck, joined bool) error {
 		} else if is {
 			return &SupersededError{ended, s.id}
 		}
-		if len(s.Codec.Recipients) == 0 {
-			if err := snapshot.CheckPlain(ctx, s.repo, t.timeline); err != nil {
-				return fmt.Errorf("%s: %w", s.repo, err)
-			}
-		}
-		return nil
+		return s.checkPlain(ctx, s.repo, t.timeline)
 	})
 	if err != nil {
 		return err
@@ -210,6 +205,18 @@ func (s *session) adopt(ctx context.Context, t *matchCheck, joined bool) error {
 		return err
 	}
 	return s.openAt(s.captured.index + 1)
+}
+
+// checkPlain refuses to store segments that are not encrypted in a timeline that is: a reader
+// calls them damaged.
+func (b *base) checkPlain(ctx context.Context, repo *repository.Repository, id repository.TimelineID) error {
+	if len(b.Codec.Recipients) > 0 {
+		return nil
+	}
+	if err := snapshot.CheckPlain(ctx, repo, id); err != nil {
+		return fmt.Errorf("%s: %w", repo, err)
+	}
+	return nil
 }
 
 // findChain finds out whether what is spooled behind the archive's end is of another

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -62,29 +63,52 @@ func readWhole(ctx context.Context, repo *repository.Repository, name string) (s
 	return h, err
 }
 
-// same reports that two headers are of the same bytes.
+// same reports that two segments hold the same entries of one chain, read from one member.
+// Their bytes differ: a segment is encoded again for each put, and encryption is random.
 func same(a, b segment.Header) bool {
-	return a.FirstIndex == b.FirstIndex && a.LastIndex == b.LastIndex && a.Before == b.Before && a.After == b.After &&
-		a.Member == b.Member && a.Object.StoredSHA256 == b.Object.StoredSHA256
+	return a.FirstIndex == b.FirstIndex && a.LastIndex == b.LastIndex && a.Before == b.Before && a.After == b.After && a.Member == b.Member
 }
 
 // put cuts a segment and puts it. It is given up putLimit later, and then cut
 // anew, after a look at where the archive stands.
-func (s *session) put(ctx context.Context) error {
-	c, err := s.cutNext(ctx)
-	if err != nil {
-		return err
+func (s *session) put(ctx context.Context) {
+	c, level := s.cutNext(), 0
+	if c.first() == s.skipped {
+		level = 1
 	}
-	h, object, err := s.named(c.header, c.object)
-	if err != nil {
-		return err
-	}
+	s.upload(ctx, c, level)
 	s.inFlight = c
+}
+
+// upload starts to put a segment.
+func (s *session) upload(ctx context.Context, c *cut, level int) {
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
-		o := putAndCheck(ctx, s.repo, h, object)
-		return func() error { return s.putDone(h, o) }
+		h, o, err := s.store(ctx, c, level)
+		return func() error {
+			spooled := c.spooled != "" && o.is(h)
+			if err == nil && spooled {
+				err = s.spool.remove(c.spooled)
+			}
+			if err == nil {
+				err = s.putDone(h, o)
+			}
+			if spooled && h.Level > 0 && !s.backlog() && s.log.Pinned() == 0 {
+				// Another writer's names are others, so that both could go on for
+				// good: who does is found out anew.
+				s.failure = errAgain
+			}
+			return err
+		}
 	})
-	return nil
+}
+
+// store encodes a segment and puts it.
+func (l *link) store(ctx context.Context, c *cut, level int) (segment.Header, outcome, error) {
+	h, object, err := segment.Encode(ctx, c.timeline, c.before, c.chainStart, c.batch, c.meta, segment.Options{Codec: l.Codec, Tool: l.Tool, Level: level})
+	if err != nil {
+		return h, outcome{}, err
+	}
+	return h, putAndCheck(ctx, l.repo, h, object), nil
 }
 
 func (s *session) putDone(h segment.Header, o outcome) error {
@@ -204,11 +228,25 @@ func (f *folder) savePosition(now bool) error {
 	return f.spoolWritten(err)
 }
 
-// cut is a segment that was cut, whole in memory.
+// cut is the content of a segment. It is encoded when it is put, or spooled: where that is,
+// its name and its encryption differ.
 type cut struct {
-	header segment.Header
-	object []byte
-	oldest time.Time // when its first entry came
+	timeline   repository.TimelineID
+	before     raftlog.Sum
+	chainStart bool
+	batch      segment.Batch
+	meta       segment.Meta
+	oldest     time.Time // when its first entry came
+	spooled    string    // its name in the spool; empty if it comes from the queue
+}
+
+func (c *cut) first() uint64 { return c.batch.Entries[0].Index }
+
+// behind leaves out what the archive holds, which ends inside of the segment, in its chain.
+func (c *cut) behind(end point) {
+	c.batch.Entries = c.batch.Entries[end.index+1-c.first():]
+	c.batch.Marks = slices.DeleteFunc(c.batch.Marks, func(m raftlog.Mark) bool { return m.Index < end.index })
+	c.before, c.chainStart, c.meta.Previous = end.sum, false, end.first
 }
 
 // cutDue reports that a segment is to be cut: its first entry is Interval old, or
@@ -220,22 +258,17 @@ func (b *outbox) cutDue(now time.Time) bool {
 // cutNext makes a segment of the queue's beginning, which stays in the queue.
 // After a lull in putting it is larger than Size: one request then carries what
 // several would. Where nothing shows that it follows what is captured, a chain begins.
-func (s *session) cutNext(ctx context.Context) (*cut, error) {
+func (s *session) cutNext() *cut {
 	b, revision := s.queue.batch(MaxSize)
-	chainStart := !s.joined || s.queue.first() > s.nextIndex()
-	before := s.captured.sum
 	meta := segment.Meta{Revision: revision, Member: snapshot.ID(s.id.MemberID), Cut: s.Now().Round(0)}
-	switch {
-	case chainStart:
-		before = raftlog.Sum{} // and by its name it goes on from nothing
-	case s.queue.first() == s.nextIndex():
-		meta.Previous = s.captured.first
+	c := &cut{timeline: s.timeline, chainStart: !s.joined || s.queue.first() > s.nextIndex(), batch: b, meta: meta, oldest: s.queue.oldest()}
+	if !c.chainStart { // else by its name it continues nothing
+		c.before = s.captured.sum
+		if s.queue.first() == s.nextIndex() {
+			c.meta.Previous = s.captured.first
+		}
 	}
-	h, object, err := segment.Encode(ctx, s.timeline, before, chainStart, b, meta, segment.Options{Codec: s.Codec, Tool: s.Tool})
-	if err != nil {
-		return nil, err
-	}
-	return &cut{h, object, s.queue.oldest()}, nil
+	return c
 }
 
 // skipDamaged notes that what lies under the next name of level 0 is damaged, and will
@@ -244,18 +277,10 @@ func (s *session) cutNext(ctx context.Context) (*cut, error) {
 func (s *session) skipDamaged(name string, first uint64, err error) {
 	s.reachable()
 	s.skipped, s.mustLook = first, false
-	if errors.Is(err, repository.ErrForeign) {
+	if errors.Is(err, repository.ErrUnsigned) {
 		s.a.alarms.raise(AlarmForeign, fmt.Sprintf("the name of a segment is taken by what nobody trusted wrote, and the segment is stored under another one: %v", err))
 		return
 	}
 	s.a.failed(err)
 	s.a.alarms.raise(AlarmDamaged, fmt.Sprintf("%s is damaged: what it held is archived anew from the members' logs, under another name: %v", name, err))
-}
-
-// named gives a segment another name where that of level 0 is of a damaged one.
-func (b *outbox) named(h segment.Header, object []byte) (segment.Header, []byte, error) {
-	if h.Level > 0 || h.FirstIndex != b.skipped {
-		return h, object, nil
-	}
-	return segment.Rename(h, object, 1, h.Previous)
 }

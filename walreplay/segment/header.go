@@ -193,22 +193,3 @@ func parseBlock(b []byte, repo *repository.Repository, name string) (Header, err
 	}
 	return h, h.validate()
 }
-
-// Rename gives a segment another level or, at level 0, another predecessor, and with it
-// another name: a new header block before the same body. It needs no identity. object is
-// not changed.
-func Rename(h Header, object []byte, level int, previous uint64) (Header, []byte, error) {
-	changed := h
-	changed.Level, changed.Previous = level, previous
-	var block []byte
-	var err error
-	if int64(len(object)) != h.Size() {
-		err = fmt.Errorf("it has %d bytes, its header says %d", len(object), h.Size())
-	} else if err = changed.validate(); err == nil {
-		block, err = changed.block()
-	}
-	if err != nil {
-		return Header{}, nil, fmt.Errorf("rename segment %s: %w", h.Name(), err)
-	}
-	return changed, append(block, object[HeaderSize:]...), nil
-}

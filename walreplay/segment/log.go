@@ -226,7 +226,7 @@ func (l *Log) arranged(ctx context.Context, segments []repository.Segment) (*vie
 	l.headers = headers
 	v := &view{}
 	for name, found := range headers {
-		if errors.Is(found.err, repository.ErrForeign) {
+		if errors.Is(found.err, repository.ErrUnsigned) {
 			v.foreign = append(v.foreign, name) // it does not exist
 			continue
 		}

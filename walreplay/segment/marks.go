@@ -67,7 +67,7 @@ func readMarks(ctx context.Context, repo *repository.Repository, names []reposit
 			names = names[n:]
 			for i := range marks {
 				switch {
-				case errors.Is(errs[i], sinks.ErrNotFound), errors.Is(errs[i], repository.ErrForeign): // it does not exist
+				case errors.Is(errs[i], sinks.ErrNotFound), errors.Is(errs[i], repository.ErrUnsigned): // it does not exist
 				case errs[i] != nil && !snapshot.IsDamaged(errs[i]):
 					yield(Heartbeat{}, errs[i])
 					return

@@ -221,7 +221,7 @@ func (m *Merger) read(ctx context.Context, segments []repository.Segment, r *Mer
 			switch {
 			case err == nil:
 				m.headers[name] = &item{planned(h), s.Object}
-			case errors.Is(err, repository.ErrForeign): // it does not exist
+			case errors.Is(err, repository.ErrUnsigned): // it does not exist
 			case unusable(err):
 				r.Damaged = append(r.Damaged, err)
 			case !errors.Is(err, sinks.ErrNotFound):

@@ -132,7 +132,7 @@ func (m *Merger) readBack(ctx context.Context, h Header) error {
 		return nil
 	}
 	err = fmt.Errorf("read back merged segment %s: %w", h.Name(), cannotRead(h.Name(), err))
-	if unusable(err) && !errors.Is(err, repository.ErrForeign) {
+	if unusable(err) && !errors.Is(err, repository.ErrUnsigned) {
 		err = errors.Join(err, m.Repo.Sink().Delete(ctx, h.Name()))
 	}
 	return err

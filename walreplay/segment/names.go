@@ -143,7 +143,7 @@ func (l *Log) endsOf(ctx context.Context, small []repository.Segment) ([]reposit
 			return nil, nil, err
 		}
 		own := slices.DeleteFunc(slices.Clone(small), func(s repository.Segment) bool {
-			return errors.Is(headers[s.String()].err, repository.ErrForeign)
+			return errors.Is(headers[s.String()].err, repository.ErrUnsigned)
 		})
 		if len(own) == len(small) || tried == foreignTried {
 			return small, headers, nil

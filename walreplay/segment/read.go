@@ -19,7 +19,7 @@ import (
 
 // ReadHeader reads the header of the segment called name, with one small
 // read, and checks that it belongs there. One that was altered or moved is a
-// *snapshot.DamagedError, which wraps repository.ErrForeign where nobody who is trusted
+// *snapshot.DamagedError, which wraps repository.ErrUnsigned where nobody who is trusted
 // signed it; one that a newer version wrote
 // snapshot.ErrNewerFormat; sinks.ErrNotFound says that there is none.
 func ReadHeader(ctx context.Context, repo *repository.Repository, name string) (Header, error) {
@@ -43,7 +43,7 @@ func header(r io.Reader, repo *repository.Repository, name string) (Header, erro
 	case errors.Is(err, snapshot.ErrNewerFormat):
 		return Header{}, fmt.Errorf("%s in %s: %w", name, repo, err)
 	case err != nil:
-		if repo.Checks() && !errors.Is(err, repository.ErrForeign) {
+		if repo.Checks() && !errors.Is(err, repository.ErrUnsigned) {
 			err = fmt.Errorf("%w; so no signature shows whose it is, and it may be anybody's: find out who wrote it, then remove it", err)
 		}
 		return Header{}, damaged(repo, name, 0, err)

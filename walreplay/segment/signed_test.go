@@ -73,8 +73,8 @@ func TestForeignLog(t *testing.T) {
 					t.Errorf("marks %v, %v, %v", low, high, err)
 				}
 			}
-			if names, _ := own.Foreign(); len(names) == 0 {
-				t.Error("nothing is named as foreign")
+			if len(own.Unusable()) == 0 {
+				t.Error("nothing is named")
 			}
 			// Without trust it is there: the forgery is one.
 			if h, _, err := Newest(t.Context(), other, testTimeline); err != nil || h.LastIndex < last {
@@ -109,12 +109,14 @@ func TestSignedHeader(t *testing.T) {
 	another := newRepo(t, repository.WithKeys(elsewhere, keys))
 	overwrite(t, elsewhere, h.Name(), signed)
 	_, _, err = Read(t.Context(), another, h.Name())
-	require.ErrorIs(t, err, repository.ErrForeign, "moved")
+	require.ErrorIs(t, err, repository.ErrUnsigned, "moved")
 	// Another header before the same body, with the old signature.
-	changed, unsigned, err := Rename(h, signed, 1, 0)
+	changed := h
+	changed.Level = 1
+	block, err := changed.block()
 	require.NoError(t, err)
-	overwrite(t, place, changed.Name(), unsigned)
-	if _, err := ReadHeader(t.Context(), own, changed.Name()); !errors.Is(err, repository.ErrForeign) || !snapshot.IsDamaged(err) {
+	overwrite(t, place, changed.Name(), append(block, signed[HeaderSize:]...))
+	if _, err := ReadHeader(t.Context(), own, changed.Name()); !errors.Is(err, repository.ErrUnsigned) || !snapshot.IsDamaged(err) {
 		t.Errorf("unsigned: %v", err)
 	}
 }
@@ -151,7 +153,7 @@ func TestForeignMergedStays(t *testing.T) {
 	h, data := piece{"a", 1, 1, 10, 1, nil, 0}.encode(t)
 	require.NoError(t, Put(t.Context(), newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t))), h, data))
 	m := NewMerger(MergeConfig{Repo: own, Timeline: testTimeline})
-	require.ErrorIs(t, m.readBack(t.Context(), h), repository.ErrForeign, "it is believed")
+	require.ErrorIs(t, m.readBack(t.Context(), h), repository.ErrUnsigned, "it is believed")
 	_, err := sinks.Get(t.Context(), place, h.Name(), 1<<20)
 	require.NoError(t, err, "it was removed")
 }

@@ -60,9 +60,19 @@ jobs:
   divergence: {run: off}
 retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 `)
+	// Once the attack has begun, list names what was planted, and ends as for damage.
+	list := func() catalogReport {
+		t.Helper()
+		e := trusting.Run(t, "list", "--output", "json", "--repo", repo)
+		report := decode[catalogReport](t, e)
+		if (len(report.Unusable) > 0) != (e.Code == exitDamaged) || slices.ContainsFunc(report.Ranges, func(r walreplay.Range) bool { return r.Damage }) {
+			t.Fatalf("listed: %s", e)
+		}
+		return report
+	}
 	backups := func() []string {
 		var all []string
-		for _, b := range trusting.list(t, repo).Backups {
+		for _, b := range list().Backups {
 			all = append(all, b.ID)
 		}
 		return all
@@ -77,7 +87,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 		t.Helper()
 		end := applied(t, c, 0)
 		storetest.Eventually(t, "all is archived", func() error {
-			ranges := trusting.list(t, repo).Ranges
+			ranges := list().Ranges
 			if len(ranges) == 0 || ranges[len(ranges)-1].Gap || ranges[len(ranges)-1].LastIndex < end {
 				return fmt.Errorf("want %d: %+v", end, ranges)
 			}
@@ -99,7 +109,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 
 	// The next slots have results already, by their names.
 	storetest.Eventually(t, "full snapshots are taken and pruned", func() error {
-		now := trusting.list(t, repo)
+		now := list()
 		pruned := slices.ContainsFunc(now.Incomplete, func(f incompleteReport) bool { return f.Pruned })
 		if len(now.Backups) < len(began)+1 || !pruned {
 			return fmt.Errorf("backups before %v, now %+v", began, now)

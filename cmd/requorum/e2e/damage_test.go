@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
@@ -248,7 +249,7 @@ func TestDamagedRepository(t *testing.T) {
 				d.expectFound(t, repo, name, good)
 				d.expectFound(t, repo, name, good, newer.ID)
 				if strings.HasPrefix(name, "manifest") {
-					if e := d.u.Run(t, "list", "--repo", repo); e.Code != exitDamaged || !strings.Contains(e.Stdout, newer.ID+"  damaged") {
+					if e := d.u.Run(t, "list", "--repo", repo); e.Code != exitDamaged || !strings.Contains(e.Stdout, "UNUSABLE: "+repository.ManifestName(newer.Timeline, newer.ID)) {
 						t.Errorf("not listed as damaged: %s", e)
 					}
 					if e := d.u.Run(t, "show", newer.ID, "--repo", repo); e.Code != exitDamaged {

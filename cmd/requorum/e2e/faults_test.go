@@ -37,7 +37,7 @@ func startFaults(t *testing.T) *faults {
 // manifest, no object, and no upload.
 func (f *faults) expectNothing(t *testing.T, prefix string, e ended) {
 	t.Helper()
-	if r := f.u.list(t, f.server.URL("backups", prefix)); len(r.Backups)+len(r.Incomplete)+len(r.Damaged) != 0 {
+	if r := f.u.list(t, f.server.URL("backups", prefix)); len(r.Backups)+len(r.Incomplete)+len(r.Unusable) != 0 {
 		t.Errorf("listed: %+v; after %s", r, e)
 	}
 	left := tree(t, filepath.Join(f.server.Dir, "backups", prefix))

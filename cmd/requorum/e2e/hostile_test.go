@@ -147,13 +147,13 @@ func expectUsable(t *testing.T, repo string, good []*snapshot.Manifest) (memory 
 	}
 	// What an agent reads every few minutes.
 	r := openRepo(t, repo)
-	catalog, err := snapshot.ReadCatalog(t.Context(), r)
+	inventory, err := walreplay.ReadInventory(t.Context(), r)
 	require.NoError(t, err)
 	_, err = verdict.ReadAll(t.Context(), r)
 	require.NoError(t, err)
 	_, err = r.Pins(t.Context())
 	require.NoError(t, err)
-	_, err = walreplay.NewArchives(r).Ranges(t.Context(), catalog)
+	_, err = inventory.Ranges(t.Context())
 	require.NoError(t, err)
 	return memory
 }

@@ -84,8 +84,8 @@ func expectOneRange(t testing.TB, r catalogReport) {
 	if len(ranges) > 0 && ranges[0].Gap { // what was written before the first full snapshot
 		ranges = ranges[1:]
 	}
-	if len(r.Timelines) != 1 || len(ranges) != 1 || ranges[0].Gap || len(r.Damaged)+len(r.DamagedTimelines) != 0 {
-		t.Errorf("want one timeline with one range and no gap: timelines %+v, ranges %+v, damaged %+v", r.Timelines, r.Ranges, r.Damaged)
+	if len(r.Timelines) != 1 || len(ranges) != 1 || ranges[0].Gap || len(r.Unusable) != 0 {
+		t.Errorf("want one timeline with one range and no gap: timelines %+v, ranges %+v, unusable %+v", r.Timelines, r.Ranges, r.Unusable)
 	}
 }
 

@@ -44,21 +44,16 @@ type (
 		File string `json:"file"`
 	}
 	catalogReport struct {
-		ID               string                  `json:"id"`
-		Timelines        []repository.Timeline   `json:"timelines"`
-		Current          *repository.TimelineID  `json:"current_timeline"`
-		StartedOver      string                  `json:"started_over"`
-		Superseded       []repository.Superseded `json:"superseded"`
-		Backups          []listedBackup          `json:"backups"`
-		Damaged          []damagedReport         `json:"damaged"`
-		DamagedTimelines []damagedReport         `json:"damaged_timelines"`
-		Incomplete       []incompleteReport      `json:"incomplete"`
-		Foreign          []struct {
-			Object string `json:"object"`
-		} `json:"foreign"`
-		DamagedVerdicts []report.Finding  `json:"damaged_verdicts"`
-		Ranges          []walreplay.Range `json:"ranges"`
-		Logs            []struct {
+		ID          string                  `json:"id"`
+		Timelines   []repository.Timeline   `json:"timelines"`
+		Current     *repository.TimelineID  `json:"current_timeline"`
+		StartedOver string                  `json:"started_over"`
+		Superseded  []repository.Superseded `json:"superseded"`
+		Backups     []listedBackup          `json:"backups"`
+		Unusable    []struct{ Object, Error string }
+		Incomplete  []incompleteReport `json:"incomplete"`
+		Ranges      []walreplay.Range  `json:"ranges"`
+		Logs        []struct {
 			Timeline repository.TimelineID `json:"timeline"`
 			Segments int                   `json:"segments"`
 			Small    int                   `json:"small"`
@@ -75,11 +70,6 @@ type (
 			Host    string        `json:"host"`
 		} `json:"proved"`
 		Pinned *repository.Pin `json:"pinned"`
-	}
-	damagedReport struct {
-		Timeline repository.TimelineID `json:"timeline"`
-		ID       string                `json:"id"`
-		Error    string                `json:"error"`
 	}
 	incompleteReport struct {
 		Timeline repository.TimelineID `json:"timeline"`

@@ -83,8 +83,8 @@ func TestProvedIsListed(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, altered, 0o600))
 	e := u.Must(t, exitDamaged, "list", "--output", "json", "--repo", repo)
 	listed := decode[catalogReport](t, e)
-	if len(listed.DamagedVerdicts) != 1 || listed.DamagedVerdicts[0].Object != "verdicts/"+newer.Timeline.String()+"/"+newer.ID+"/"+filepath.Base(name) || len(listed.Backups) != 2 {
-		t.Errorf("%+v", listed.DamagedVerdicts)
+	if len(listed.Unusable) != 1 || listed.Unusable[0].Object != "verdicts/"+newer.Timeline.String()+"/"+newer.ID+"/"+filepath.Base(name) || len(listed.Backups) != 2 {
+		t.Errorf("%+v", listed.Unusable)
 	}
 	u.Must(t, exitOK, "show", older.ID, "--repo", repo)
 }

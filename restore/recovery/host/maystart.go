@@ -101,17 +101,16 @@ func noMember(dataDir, walDir string) (bool, error) {
 
 // ReadEnded asks repositories which clusters were superseded: those all of whose timelines have ended
 // there. One that cannot be asked within 10 s is a warning: a repository that is unreachable must not
-// keep a cluster down. So is what does not count because nobody who is trusted signed it.
+// keep a cluster down.
 func ReadEnded(ctx context.Context, urls []string, keys signing.Keys) (ended []Ended, warnings []string) {
 	return readEnded(ctx, urls, keys, 10*time.Second)
 }
 
 func readEnded(ctx context.Context, urls []string, keys signing.Keys, within time.Duration) (ended []Ended, warnings []string) {
 	type answer struct {
-		i       int
-		ended   []Ended
-		foreign string
-		err     error
+		i     int
+		ended []Ended
+		err   error
 	}
 	late := fmt.Errorf("it gave no answer in %v", within)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, late)
@@ -121,7 +120,7 @@ func readEnded(ctx context.Context, urls []string, keys signing.Keys, within tim
 		all[i].err = late
 		go func() {
 			a := answer{i: i}
-			a.ended, a.foreign, a.err = endedIn(ctx, url, keys)
+			a.ended, a.err = endedIn(ctx, url, keys)
 			answers <- a
 		}()
 	}
@@ -136,9 +135,6 @@ wait:
 	}
 	for i, a := range all {
 		ended = append(ended, a.ended...)
-		if a.foreign != "" {
-			warnings = append(warnings, a.foreign)
-		}
 		if a.err != nil {
 			warnings = append(warnings, fmt.Sprintf("whether the member's timeline was superseded could not be asked of repositories[%d]: %v: make sure that no newer cluster took its place", i, a.err))
 		}
@@ -146,26 +142,20 @@ wait:
 	return ended, warnings
 }
 
-// endedIn reads which clusters have ended in a repository, and says what there is foreign.
-func endedIn(ctx context.Context, url string, keys signing.Keys) (ended []Ended, foreign string, err error) {
+// endedIn reads which clusters have ended in a repository.
+func endedIn(ctx context.Context, url string, keys signing.Keys) (ended []Ended, err error) {
 	sink, err := place.Open(ctx, url, sinks.Options{Retry: sinks.Retry{For: askFor}})
 	if err != nil {
-		return nil, "", because(ctx, err)
+		return nil, because(ctx, err)
 	}
 	repo, err := repository.Open(ctx, repository.WithKeys(sink, keys))
 	if err == nil {
 		ended, err = endedClusters(ctx, repo)
-		if names, why := repo.Foreign(); len(names) > 0 {
-			foreign = why[names[0]].Error()
-			if n := len(names) - 1; n > 0 {
-				foreign += fmt.Sprintf("; %d others are foreign, too", n)
-			}
-		}
 	}
 	if err = errors.Join(err, sink.Close()); err != nil {
-		return nil, foreign, because(ctx, err)
+		return nil, because(ctx, err)
 	}
-	return ended, foreign, nil
+	return ended, nil
 }
 
 // endedClusters are the clusters all of whose timelines have ended.

@@ -34,28 +34,27 @@ type archived struct {
 // openArchives reads what a repository has of all timelines, without bodies. They come
 // with the error that the repository holds less than before.
 func openArchives(ctx context.Context, repo *repository.Repository, suffix string, identities []age.Identity) ([]*archived, error) {
-	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	inventory, err := walreplay.ReadInventory(ctx, repo)
 	if err != nil {
 		return nil, err
 	}
-	archives := walreplay.NewArchives(repo)
-	ranges, err := archives.Ranges(ctx, catalog)
+	ranges, err := inventory.Ranges(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rolledBack := archives.CheckReached(ctx, catalog)
+	rolledBack := inventory.CheckReached(ctx)
 	var less *walreplay.RolledBackError
 	if rolledBack != nil && !errors.As(rolledBack, &less) {
 		return nil, rolledBack
 	}
-	err = archives.CheckStartedOver(ctx, catalog)
+	err = inventory.CheckStartedOver(ctx)
 	var over *snapshot.StartedOverError
 	if err != nil && !errors.As(err, &over) {
 		return nil, err
 	}
 	var all []*archived
-	for _, t := range catalog.Timelines {
-		log, err := segment.OpenLog(ctx, repo, t.ID, catalog.EncryptedSince[t.ID], identities...)
+	for _, t := range inventory.Timelines {
+		log, err := segment.OpenLog(ctx, repo, t.ID, inventory.EncryptedSince[t.ID], identities...)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +66,7 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 			a.archive.Lost = true
 			a.archive.find(KindStartedOver, "if it is the one to continue with, name it with --source, or accept it first: requorum accept "+t.ID.String(), "its cluster began again without writes that timeline %s holds, and nobody has answered that", over.From)
 		}
-		if err := a.fill(ctx, repo, catalog, ranges, log); err != nil {
+		if err := a.fill(ctx, inventory, ranges, log); err != nil {
 			return nil, err
 		}
 		all = append(all, a)
@@ -75,9 +74,9 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 	return all, rolledBack
 }
 
-func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, ranges []walreplay.Range, log *segment.Log) error {
+func (a *archived) fill(ctx context.Context, inventory *walreplay.Inventory, ranges []walreplay.Range, log *segment.Log) error {
 	to := a.archive
-	ended, there, err := repo.Superseded(ctx, to.Timeline)
+	ended, there, err := inventory.Repo.Superseded(ctx, to.Timeline)
 	switch {
 	case err != nil && !errors.Is(err, repository.ErrAltered):
 		return err
@@ -86,7 +85,7 @@ func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalo
 	case there:
 		to.Superseded = &ended
 	}
-	a.addFulls(catalog)
+	a.addFulls(inventory.Catalog)
 	for _, r := range ranges {
 		if r.Timeline != to.Timeline {
 			continue
@@ -106,7 +105,9 @@ func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalo
 	for _, d := range log.Damaged() {
 		to.find(KindBrokenLog, "", "a segment of the archived log cannot be used: %v", d.Err)
 	}
-	return a.addHeld(ctx, repo, catalog, log)
+	a.addHeld(log)
+	to.Highest, err = inventory.HighestRevision(ctx, to.Timeline)
+	return err
 }
 
 func (a *archived) addFulls(catalog *snapshot.Catalog) {
@@ -125,14 +126,9 @@ func (a *archived) addFulls(catalog *snapshot.Catalog) {
 		a.see(full.Index, Observation{full.Index, full.Taken})
 	}
 	slices.SortStableFunc(to.Fulls, func(x, y Full) int { return cmp.Compare(x.Index, y.Index) })
-	for _, d := range catalog.Damaged {
-		if d.Timeline == to.Timeline {
-			to.find(KindBackup, "an older one, with the log after it, may do", "backup %s cannot be used: %v", d.ID, d.Err)
-		}
-	}
-	foreign := slices.DeleteFunc(slices.Clone(catalog.Foreign), func(d snapshot.DamagedBackup) bool { return d.Timeline != to.Timeline })
-	if n := len(foreign); n > 0 {
-		to.find(KindForeign, "'requorum list' shows all of them", "%s passed over, the first because %v", counted(uint64(n), "backup is", "backups are"), foreign[0].Err)
+	damaged := slices.DeleteFunc(slices.Clone(catalog.Damaged), func(d snapshot.Unusable) bool { return d.Timeline != to.Timeline })
+	if n := len(damaged); n > 0 {
+		to.find(KindBackup, "'requorum list' shows all of them; an older one, with the log after it, may do", "%s passed over, the first because %v", counted(uint64(n), "backup is", "backups are"), damaged[0].Err)
 	}
 }
 
@@ -143,9 +139,8 @@ func (a *archived) see(index uint64, o Observation) {
 	}
 }
 
-// addHeld says how far the log of each member was read, and the highest revision
-// that this timeline can have reached.
-func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, log *segment.Log) error {
+// addHeld says how far the log of each member was read.
+func (a *archived) addHeld(log *segment.Log) {
 	held := map[snapshot.ID]uint64{}
 	for _, h := range log.Headers() {
 		if h.Level == 0 && h.Member != 0 {
@@ -159,12 +154,6 @@ func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, cat
 	for _, member := range slices.Sorted(maps.Keys(held)) {
 		a.archive.Held = append(a.archive.Held, Held{member, held[member]})
 	}
-	own := *catalog
-	own.Timelines = slices.DeleteFunc(slices.Clone(catalog.Timelines), func(t repository.Timeline) bool { return t.ID != a.archive.Timeline })
-	own.Manifests = slices.DeleteFunc(slices.Clone(catalog.Manifests), func(m *snapshot.Manifest) bool { return m.Timeline != a.archive.Timeline })
-	var err error
-	a.archive.Highest, err = walreplay.NewArchives(repo).HighestRevision(ctx, &own)
-	return err
 }
 
 // entries yields the archived entries from first on, over all gaps.

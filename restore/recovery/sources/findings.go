@@ -286,7 +286,6 @@ const (
 	KindStartedOver Kind = "started-over"        // its cluster began again without archived writes
 	KindGap         Kind = "gap"                 // something is missing in an archived log
 	KindBackup      Kind = "damaged-backup"      // a backup cannot be used
-	KindForeign     Kind = "foreign-backup"      // nobody who is trusted signed a backup
 	KindUnreadable  Kind = "unreadable"          // an archived log could not be read
 	KindBase        Kind = "nothing-to-begin-at" // a log without a database to replay it on
 )

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
@@ -249,14 +248,14 @@ func (p *pieces) archive(ctx context.Context, owner string, t repository.Timelin
 
 // stored is a timeline of a repository, if it has all that the source reads of it.
 func (p *pieces) stored(ctx context.Context, repo *repository.Repository, owner string, t repository.TimelineID) (*walreplay.History, error) {
-	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	all, err := walreplay.ReadInventory(ctx, repo, p.request.Identities...)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", repo, err)
 	}
-	if !slices.ContainsFunc(catalog.Timelines, func(o repository.Timeline) bool { return o.ID == t }) {
+	if !slices.ContainsFunc(all.Timelines, func(o repository.Timeline) bool { return o.ID == t }) {
 		return nil, fmt.Errorf("%s has no such timeline", repo)
 	}
-	h, err := walreplay.NewArchives(repo, p.request.Identities...).History(ctx, catalog, t)
+	h, err := all.History(ctx, t)
 	if err != nil {
 		return nil, err
 	}

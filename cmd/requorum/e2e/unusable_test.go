@@ -17,9 +17,10 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// list shows each untrusted object among those that it reads. Records of pruned full
-// snapshots and results of jobs are named by the commands that read them.
-func TestForeignIsShown(t *testing.T) {
+// list names each unsigned object among those that it reads, and ends as for damage.
+// Records of pruned full snapshots and results of jobs are named by the commands that read
+// them.
+func TestListNamesUnsigned(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	place, key := filepath.Join(dir, "repo"), filepath.Join(dir, "key")
 	trusting := []string{"--repo", "file://" + place, "--trust", key + ".trust", "--signing-key", key}
@@ -35,7 +36,7 @@ func TestForeignIsShown(t *testing.T) {
 	must(exitOK, append([]string{"backup", "--endpoints", endpoints}, trusting...)...)
 	putSome(t, c, "/some/", 3)
 	must(exitOK, append([]string{"agent", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", endpoints, "--spool-dir", filepath.Join(dir, "spool")}, trusting...)...)
-	if text := must(exitOK, append([]string{"list"}, trusting...)...); strings.Contains(text, "FOREIGN") {
+	if text := must(exitOK, append([]string{"list"}, trusting...)...); strings.Contains(text, "UNUSABLE") {
 		t.Fatal(text)
 	}
 
@@ -52,7 +53,7 @@ func TestForeignIsShown(t *testing.T) {
 	require.NoError(t, err)
 	_, err = sinks.Put(ctx, other.Sink(), h.Name(), data, sinks.CreateOptions{})
 	require.NoError(t, err)
-	foreign := []string{h.Name()}
+	unsigned := []string{h.Name()}
 	for name, document := range map[string]any{
 		repository.TimelineName(by):                                                             repository.Timeline{Format: 1, ID: by, Created: time.Now()},
 		repository.ManifestName(id, backup):                                                     struct{}{},
@@ -62,14 +63,14 @@ func TestForeignIsShown(t *testing.T) {
 		repository.PinName(id, backup):                                                          repository.Pin{Format: 1, Timeline: id, Backup: backup},
 	} {
 		require.NoError(t, other.WriteDocument(ctx, name, document))
-		foreign = append(foreign, name)
+		unsigned = append(unsigned, name)
 	}
 
 	var listed catalogReport
-	require.NoError(t, json.Unmarshal([]byte(must(exitOK, append([]string{"list", "--output", "json"}, trusting...)...)), &listed))
+	require.NoError(t, json.Unmarshal([]byte(must(exitDamaged, append([]string{"list", "--output", "json"}, trusting...)...)), &listed))
 	var shown []string
-	for _, f := range listed.Foreign {
-		shown = append(shown, f.Object)
+	for _, u := range listed.Unusable {
+		shown = append(shown, u.Object)
 	}
-	require.ElementsMatch(t, foreign, shown)
+	require.ElementsMatch(t, unsigned, shown)
 }
