@@ -1,24 +1,3 @@
-// Package schedule is the agent: what runs beside each etcd member, archives its
-// log, does jobs on a schedule, and reports when something is wrong
-// before it is needed.
-//
-// It promises:
-//
-//  1. The log is archived whatever else fails: neither a job, nor a repository
-//     or a member that is away, nor an invalid configuration ends it.
-//  2. What is wrong is a problem in the status until it is over, with the reason
-//     and the next step; what is promised and does not hold makes the agent not
-//     ready. A position that does not advance is a problem, not only an error
-//     that was counted.
-//  3. Of several agents of one repository each slot of a job is done by one,
-//     without anything but the repository.
-//  4. It changes nothing in the cluster and proposes nothing to it.
-//  5. When its context ends, it ends within Grace: what was read is in the
-//     repository or the spool, and a job that was under way is left to another
-//     agent.
-//
-// What it asks of the machine: jobs that verify run `requorum verify` in a process,
-// with a memory limit; the agent itself stays below 256 MiB.
 package schedule
 
 import (
@@ -240,15 +219,12 @@ type session struct {
 	client         *client.Client
 	repo           *repository.Repository
 	archiver       *archive.Archiver
-	runner         *job.Runner
 	failures       map[string]error // why something is not open yet, by what
 	seen           observations
-	demanded       demanded  // the last full snapshot that was due by size
-	firstDemanded  time.Time // when the first full snapshot was demanded
-	afterFull      string    // the full snapshot that was given to structure last
-	loggedVerified string    // the full snapshot that was logged last as verified
-	lookedAt       string    // the newest full snapshot that the archiver has heard of
+	loggedVerified string // the full snapshot that was logged last as verified
+	lookedAt       string // the newest full snapshot that the archiver has heard of
 
+	runner    *job.Runner
 	longest   map[string]time.Duration                  // between two slots, by job
 	heartbeat *heartbeat                                // nil where nothing is pinged
 	mergers   map[repository.TimelineID]*segment.Merger // of the job merge alone
@@ -279,6 +255,9 @@ func (a *Agent) newSession(ctx context.Context, cfg *config.Config) (*session, e
 		}
 	}
 	t.longest = periods(cfg)
+	if t.runner, err = t.newRunner(); err != nil {
+		return nil, err
+	}
 	cfg.Logger = a.Logger
 	if t.sink, err = cfg.OpenSink(ctx); err != nil {
 		return nil, err
@@ -327,7 +306,13 @@ func (t *session) run(ctx context.Context) {
 		}
 		all.Go(func() { t.watchRepository(ctx) })
 		all.Go(func() { t.watchSight(ctx) })
-		all.Go(func() { t.doJobs(ctx) })
+		all.Go(func() {
+			// Without its marker, the slots and the verdicts would be of another repository.
+			var repo *repository.Repository
+			if t.until(ctx, "repository's marker", func() (err error) { repo, err = t.openSound(ctx); return err }) == nil {
+				t.runner.Run(ctx, repo)
+			}
+		})
 	})
 	all.Go(func() { t.watchHost(ctx) })
 	if t.heartbeat != nil {

@@ -291,7 +291,7 @@ func TestEndWhileReloading(t *testing.T) {
 }
 
 // Each agent of a repository shows the others: by the marks of their archivers, the
-// lease and the results of jobs.
+// records of jobs.
 func TestAgentsOfARepository(t *testing.T) {
 	now := time.Now()
 	s := newShelf(t, memory())
@@ -309,7 +309,7 @@ func TestAgentsOfARepository(t *testing.T) {
 	st := &web.Status{Time: now, Jobs: []job.Status{
 		{Name: jobDrill, LastSuccess: &job.Run{Agent: "v1", Finished: now.Add(-time.Hour)}, LastFailure: &job.Run{Agent: "m2", Finished: now.Add(-time.Hour)}},
 	}}
-	session.describeAgents(st, session.seen, nil)
+	session.describeAgents(st, session.seen)
 	var got []string
 	for _, a := range st.Agents {
 		got = append(got, fmt.Sprint(a.Name, " ", a.Role, " ", a.Jobs, " ", a.Self, " ", now.Sub(a.Seen).Round(time.Minute)))

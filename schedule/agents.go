@@ -17,7 +17,7 @@ import (
 const agentsFor = 24 * time.Hour
 
 // about describes this agent, in documents that it writes anyhow: marks of its archiver, and
-// heartbeats of the lease.
+// records of jobs.
 func (t *session) about() *repository.Agent {
 	host, _ := os.Hostname() // without it there is still the name
 	a := &repository.Agent{Name: t.cfg.Name, Host: host, Tool: t.Tool}
@@ -25,16 +25,14 @@ func (t *session) about() *repository.Agent {
 		a.Keeps = t.cfg.Policy().String()
 	}
 	t.mu.Lock()
-	archiver, runner := t.archiver, t.runner
+	archiver := t.archiver
 	t.mu.Unlock()
 	if archiver != nil {
 		a.Role = string(archiver.State().Role)
 	}
-	if runner != nil {
-		for _, j := range runner.Status() {
-			if j.Running != nil {
-				a.Jobs = append(a.Jobs, j.Name)
-			}
+	for _, j := range t.runner.Status() {
+		if j.Running != nil {
+			a.Jobs = append(a.Jobs, j.Name)
 		}
 	}
 	return a
@@ -68,8 +66,8 @@ func agentOf(a repository.Agent, seen time.Time) web.Agent {
 }
 
 // describeAgents adds the agents of the repository: this one, and those that gave a sign of
-// life there within a day, by a mark, a heartbeat of the lease or the result of a job.
-func (t *session) describeAgents(s *web.Status, seen observations, runner *job.Runner) {
+// life there within a day, by a mark or the result of a job.
+func (t *session) describeAgents(s *web.Status, seen observations) {
 	all := map[string]web.Agent{}
 	add := func(a web.Agent) {
 		before, known := all[a.Name]
@@ -84,31 +82,29 @@ func (t *session) describeAgents(s *web.Status, seen observations, runner *job.R
 	for _, a := range seen.agents {
 		add(a)
 	}
+	var newest *job.Run // of the jobs that the agents share
+	shared := t.cfg.Jobs.Shared()
 	for _, j := range s.Jobs {
 		for _, r := range []*job.Run{j.LastSuccess, j.LastFailure} {
-			if r != nil {
-				add(web.Agent{Name: r.Agent, Seen: r.Finished.UTC()})
+			if r == nil {
+				continue
+			}
+			about := repository.Agent{Name: r.Agent}
+			if r.About != nil {
+				about = *r.About
+			}
+			add(agentOf(about, r.Finished))
+			if shared[j.Name] && (newest == nil || r.Finished.After(newest.Finished)) {
+				newest = r
 			}
 		}
-	}
-	holder := ""
-	if runner != nil {
-		lease := runner.Holder()
-		if !lease.Released {
-			holder = lease.Holder
-		}
-		a := web.Agent{Name: lease.Holder, Seen: lease.Created.UTC()}
-		if lease.Agent != nil {
-			a = agentOf(*lease.Agent, lease.Created)
-		}
-		add(a)
 	}
 	self := agentOf(*t.about(), s.Time)
 	self.Self = true
 	all[self.Name] = self
 	s.Agents = []web.Agent{}
 	for _, a := range all {
-		a.Lease = a.Name == holder
+		a.Lease = newest != nil && a.Name == newest.Agent
 		s.Agents = append(s.Agents, a)
 	}
 	slices.SortFunc(s.Agents, func(a, b web.Agent) int { return cmp.Compare(a.Name, b.Name) })

@@ -80,7 +80,7 @@ func (t *session) newArchiver(k *keeper) (*archive.Archiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.Archiver = archiver
+	k.State, k.LookAgain = archiver.State, archiver.LookAgain
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.archiver = archiver

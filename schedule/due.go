@@ -19,12 +19,6 @@ import (
 // snapshot's own deadline, and a little more.
 const duePatience = snapshot.DefaultTimeout + time.Minute
 
-// keptArchiver is what a keeper uses of an *archive.Archiver.
-type keptArchiver interface {
-	State() archive.State
-	LookAgain()
-}
-
 // keeper sees to the full snapshots that an archived log is of no use without: the
 // first one of a timeline, and one behind each gap. Of several archivers the writer
 // takes it; the others look again, and take it where none came for long. One that
@@ -33,8 +27,9 @@ type keptArchiver interface {
 type keeper struct {
 	// Sink is the repository's.
 	Sink sinks.Sink
-	// Archiver is whose log is archived.
-	Archiver keptArchiver
+	// State and LookAgain are those of the archiver.
+	State     func() archive.State
+	LookAgain func()
 	// Take takes a full snapshot for a timeline.
 	Take func(context.Context, repository.TimelineID) error
 	// Notify is given what keeps the first snapshot from being taken, once for each
@@ -49,7 +44,7 @@ type keeper struct {
 // Begin sees to it that a timeline has a full snapshot at all. What becomes due
 // later, the archiver says itself.
 func (k *keeper) Begin(ctx context.Context) error {
-	state := k.Archiver.State()
+	state := k.State()
 	if state.Timeline == (repository.TimelineID{}) {
 		return nil // it has not found it yet
 	}
@@ -73,12 +68,12 @@ func (k *keeper) KeepBeginning(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
-		if s := k.Archiver.State(); s.Archived == 0 || s.Checked.IsZero() {
+		if s := k.State(); s.Archived == 0 || s.Checked.IsZero() {
 			continue
 		}
 		err := k.Begin(ctx)
 		if err == nil {
-			k.Archiver.LookAgain()
+			k.LookAgain()
 			return
 		}
 		if ctx.Err() != nil {
@@ -117,7 +112,7 @@ func (k *keeper) EnsureFull(ctx context.Context, gap archive.Gap) error {
 	if k.Take == nil {
 		return fmt.Errorf("timeline %s: nothing that is archived from index %d on can be restored until there is a full snapshot: take one with 'requorum backup'", timeline, gap.First)
 	}
-	if k.Archiver.State().Role == archive.Follower {
+	if k.State().Role == archive.Follower {
 		if k.left != gap.First || k.since.IsZero() {
 			k.left, k.since = gap.First, time.Now()
 		}

@@ -106,7 +106,7 @@ func TestBegunElsewhere(t *testing.T) {
 		require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now()}))
 		a := &oneArchiver{id, make(chan struct{})}
 		heard := make(chan string, 1)
-		k := &keeper{Sink: sink, Archiver: a, Notify: func(text string) { heard <- text },
+		k := &keeper{Sink: sink, State: a.State, LookAgain: a.LookAgain, Notify: func(text string) { heard <- text },
 			Take: func(context.Context, repository.TimelineID) error { return errors.New("taken twice") }}
 		go k.KeepBeginning(t.Context())
 		if text := <-heard; text != archive.ErrElsewhere.Error() {

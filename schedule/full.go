@@ -13,11 +13,9 @@ import (
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/web"
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
-	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
 )
@@ -26,7 +24,7 @@ import (
 // to do.
 const fitWait = time.Minute
 
-// clientWait is how long a full snapshot that is demanded at the start waits for the
+// clientWait is how long a full snapshot that is due at the start waits for the
 // cluster to be reached.
 const clientWait = 30 * time.Second
 
@@ -35,7 +33,7 @@ var errNoMember = errors.New("no member of the cluster was reached yet")
 // full takes a full snapshot.
 func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) {
 	args, _ := task.Arg.(arguments) // a slot of the schedule has none
-	client, repo, archiver := t.opened()
+	client, _, archiver := t.opened()
 	for wait := time.Now().Add(clientWait); client == nil && time.Now().Before(wait); client, _, _ = t.opened() {
 		select {
 		case <-ctx.Done():
@@ -55,13 +53,13 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 			req.Timeline = s.Timeline // by the log, which shows more than how far the cluster is
 		}
 	}
+	if one, err := t.takenSince(ctx, task, req.Timeline); one != nil || err != nil {
+		return takenResult(one), err
+	}
 	req.ID, req.Attempt = task.BackupID(), task.Attempt
 	req.Labels["slot"] = task.Slot
 	req.Progress = func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) }
 	result, err := snapshot.Take(ctx, req)
-	if errors.Is(err, snapshot.ErrTaken) {
-		return taken(ctx, repo, task.BackupID(), err)
-	}
 	if err != nil {
 		return job.Result{}, err
 	}
@@ -98,25 +96,30 @@ func (t *session) fullRequest(ctx context.Context, client *client.Client, args a
 	return req, err
 }
 
-// taken is the result of a run whose backup exists already: an attempt before
-// this one made it, and died before it could record that. If that attempt still runs, it
-// has the slot, and the end of this one's run finds out.
-func taken(ctx context.Context, repo *repository.Repository, id string, cause error) (job.Result, error) {
-	timelines, err := repo.TimelineIDs(ctx)
+// takenSince returns the full snapshot that a run is for, if there is one: an earlier attempt
+// at the slot made it, and its agent died before it could record that; or any other agent or
+// command took one of the timeline since the schedule's slot.
+func (t *session) takenSince(ctx context.Context, task *job.Task, timeline repository.TimelineID) (*snapshot.Manifest, error) {
+	s, err := t.backups(ctx)
 	if err != nil {
-		return job.Result{}, err
+		return nil, err
 	}
-	for _, timeline := range timelines {
-		m, err := snapshot.ReadManifest(ctx, repo, timeline, id)
-		if errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrAltered) && !repo.Doubtful(err) {
-			continue
+	_, occasion := task.Arg.(arguments)
+	limit := time.Now().Add(clockTolerance)
+	for _, m := range s.Manifests {
+		if m.ID == task.BackupID() || !occasion && m.Timeline == timeline && !m.Started.Before(task.SlotTime) && m.Started.Before(limit) {
+			return m, nil
 		}
-		if err != nil {
-			return job.Result{}, err
-		}
-		return job.Result{Backup: m.ID, Bytes: m.Object.StoredSize, Text: fmt.Sprintf("backup %s of revision %d, which an earlier attempt had made", m.ID, m.Facts.Revision)}, nil
 	}
-	return job.Result{}, cause
+	return nil, nil //nolint:nilnil // there is none
+}
+
+// takenResult is the result of a run that found its full snapshot taken.
+func takenResult(m *snapshot.Manifest) job.Result {
+	if m == nil {
+		return job.Result{}
+	}
+	return job.Result{Backup: m.ID, Bytes: m.Object.StoredSize, Text: fmt.Sprintf("backup %s of revision %d, which was taken since the slot, or by an earlier attempt", m.ID, m.Facts.Revision)}
 }
 
 // localMember is the member of this agent; nil where it has none, or where what is to
@@ -144,31 +147,22 @@ func memberOf(m *snapshot.Manifest) string {
 // logNeedsFull is the reason for a full snapshot without which log cannot be restored.
 const logNeedsFull = "the archived log needs it"
 
-// takeDue takes a full snapshot that the archive needs, and waits for it.
+// takeDue takes a full snapshot that the archive needs.
 func (t *session) takeDue(ctx context.Context, timeline repository.TimelineID) error {
-	d, err := t.demand(jobFull, "", arguments{Timeline: timeline, Reason: logNeedsFull})
-	if err != nil {
-		return err
-	}
 	limit := t.cfg.Jobs.Full.Timeout.Std() + awaitMore
-	select {
-	case <-d.Done():
-		if err := d.Err(); err != nil {
-			return fmt.Errorf("job %s: %w", jobFull, err)
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(limit):
-		return fmt.Errorf("job %s: no result after %s", jobFull, limit)
+	ctx, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no result after %s", limit))
+	defer stop()
+	if err := t.runner.RunNow(ctx, jobFull, arguments{Timeline: timeline, Reason: logNeedsFull}); err != nil {
+		return fmt.Errorf("job %s: %w", jobFull, err)
 	}
+	return nil
 }
 
-// awaitMore is how long a demand may wait behind another run, and for its result to be
+// awaitMore is how long a run may wait behind another one, and for its result to be
 // written, besides the time that the run itself may take.
 const awaitMore = 5 * time.Minute
 
-// seesVoter says that a member answers which can confirm what the cluster has
+// seesVoter reports whether a member answers which can confirm what the cluster has
 // acknowledged: a learner cannot.
 func (t *session) seesVoter() bool {
 	t.mu.Lock()
@@ -178,105 +172,55 @@ func (t *session) seesVoter() bool {
 	})
 }
 
-// demandAgain is how soon the agent demands a full snapshot again if the last demand
-// gave none.
-const demandAgain = 30 * time.Minute
+// dueAgain is how soon a full snapshot is due again if the last run for that reason gave none.
+const dueAgain = 30 * time.Minute
 
-// demanded is the last full snapshot that was due by size.
-type demanded struct {
-	*job.Demand
-	newest string // the newest full snapshot then
-	at     time.Time
-}
-
-// demandFullBySize demands a full snapshot if the log since the last one takes longer to
-// replay than a restore should. The agent that writes the archive does: of several one.
-func (t *session) demandFullBySize() {
-	_, _, archiver := t.opened()
-	if archiver != nil && archiver.State().Role == archive.Writer {
-		t.demandBySize()
-	}
-}
-
-// firstAfter is how long the archiver has to ask for a timeline's first full snapshot
+// firstAfter is how long the archiver has to take a timeline's first full snapshot
 // itself, which knows the timeline.
 const firstAfter = time.Minute
 
-// demandFirst demands the first full snapshot if no archiver does: none runs
-// here, or it cannot begin. The agent that runs the job does.
-func (t *session) demandFirst() {
+// fullDue returns a reason for a full snapshot besides the schedule: there is none and no
+// archiver that would take it, or a restore has to replay more log than it should. For
+// that, the agent that writes the archive takes it.
+func (t *session) fullDue(now time.Time) *job.Occasion {
 	client, _, archiver := t.opened()
-	if archiver != nil && archiver.State().Timeline.ClusterID != 0 {
-		return
+	var state archive.State
+	if archiver != nil {
+		state = archiver.State()
 	}
-	t.mu.Lock()
-	due := t.seen.newest == nil && !t.seen.repository.Listed.IsZero() && t.seen.cluster.Error == "" && t.seen.cluster.ID != "" &&
-		t.cfg.Jobs.Full.Runs() && time.Since(t.started) > firstAfter && time.Since(t.firstDemanded) > demandAgain
-	runner := t.runner
-	t.mu.Unlock()
-	if !due || client == nil || runner == nil || !runner.Runs(jobFull) {
-		return
-	}
-	_, err := t.demand(jobFull, "", arguments{Reason: "there is none yet"})
-	t.mu.Lock()
-	t.firstDemanded = time.Now()
-	t.mu.Unlock()
-	if err != nil {
-		t.Logger.Warn("there is no full snapshot, and no run could be demanded", "err", err)
-	}
+	return t.fullDueAt(now, client != nil, state)
 }
 
-// demandAfterFull has a new full snapshot verified, whichever agent took it: those that
-// take them need no identity, and those that verify need not take any. The slot follows
-// from the snapshot, so that of several agents one does it.
-func (t *session) demandAfterFull(s *inventory, newest *snapshot.Manifest) {
-	j := t.cfg.Jobs.Structure
-	t.mu.Lock()
-	runner := t.runner
-	t.mu.Unlock()
-	if !j.Runs() || !j.AfterFull || runner == nil || !runner.Runs(jobStructure) || newest == nil || newest.ID == t.afterFull {
-		return
-	}
-	if _, proved := s.chain.Newest(newest, report.Structure); proved {
-		return
-	}
-	if _, damaged := s.chain.Damaged(newest); damaged {
-		return
-	}
-	sum := sha256.Sum256([]byte(newest.Timeline.String() + "/" + newest.ID))
-	if _, err := t.demand(jobStructure, repository.DemandSlot(newest.Started, sum[:]), arguments{Backup: newest.ID}); err != nil {
-		t.Logger.Warn("the new full snapshot is not verified at once", "backup", newest.ID, "err", err)
-		return
-	}
-	t.afterFull = newest.ID
-}
-
-func (t *session) demandBySize() {
-	t.mu.Lock()
-	newest, bytes, last := t.seen.newest, t.seen.logBytes, t.demanded
-	t.mu.Unlock()
-	limit := int64(t.cfg.Jobs.Full.MaxLog)
-	if newest == nil || !t.cfg.Jobs.Full.Runs() || limit == 0 || bytes < limit || newest.ID == last.newest && !last.mayRepeat() {
-		return
-	}
-	reason := fmt.Sprintf("%s of log since the last full snapshot", humanize.IBytes(uint64(bytes)))
-	d, err := t.demand(jobFull, "", arguments{Reason: reason})
-	if err != nil {
-		t.Logger.Warn("a full snapshot is due and could not be demanded", "reason", reason, "err", err)
-		return
-	}
-	t.Logger.Info("a full snapshot is due", "reason", reason)
+func (t *session) fullDueAt(now time.Time, connected bool, state archive.State) *job.Occasion {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.demanded = demanded{Demand: d, newest: newest.ID, at: time.Now()}
+	newest, limit := t.seen.newest, int64(t.cfg.Jobs.Full.MaxLog)
+	o := &job.Occasion{Seen: t.seen.repository.Listed}
+	var reason, since string
+	switch {
+	case o.Seen.IsZero():
+		return nil
+	case newest == nil && connected && state.Timeline.ClusterID == 0 && t.seen.cluster.Error == "" && t.seen.cluster.ID != "" && time.Since(t.started) > firstAfter:
+		reason = "there is none yet"
+	case newest != nil && state.Role == archive.Writer && limit > 0 && t.seen.logBytes >= limit:
+		reason, since, o.Here = fmt.Sprintf("%s of log since the last full snapshot", humanize.IBytes(uint64(t.seen.logBytes))), newest.ID, true
+	default:
+		return nil
+	}
+	sum := sha256.Sum256([]byte("full since " + since))
+	o.Slot, o.Arg = repository.DemandSlot(now.Truncate(dueAgain), sum[:]), arguments{Reason: reason}
+	return o
 }
 
-// mayRepeat reports whether the run has ended, and was demanded a while ago.
-func (d demanded) mayRepeat() bool {
-	select {
-	case <-d.Done():
-		return time.Since(d.at) >= demandAgain
-	default:
-		return false
+// structureDue returns a new full snapshot that has no verdict, whichever agent took it: those
+// that take them need no identity, and those that verify need not take any.
+func (t *session) structureDue(time.Time) *job.Occasion {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.seen.unproved
+	if m == nil || !t.cfg.Jobs.Structure.AfterFull {
+		return nil
 	}
+	sum := sha256.Sum256([]byte(m.Timeline.String() + "/" + m.ID))
+	return &job.Occasion{Slot: repository.DemandSlot(m.Started, sum[:]), Seen: t.seen.repository.Listed, Arg: arguments{Backup: m.ID}}
 }

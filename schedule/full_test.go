@@ -3,9 +3,9 @@ package schedule
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,15 +14,17 @@ import (
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/web"
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
-// withRunner lets jobs run, of which do takes the place of full.
-func withRunner(t *testing.T, session *session, do func(context.Context, *job.Task) (job.Result, error)) {
+// withRunner lets jobs run without their schedules, of which do takes the place of full.
+func withRunner(t *testing.T, session *session, do func(context.Context, *job.Task) (job.Result, error), edit ...func(full *job.Entry)) {
 	t.Helper()
 	must(t, session.openRepository(t.Context()))
 	entries := session.entries()
@@ -30,23 +32,25 @@ func withRunner(t *testing.T, session *session, do func(context.Context, *job.Ta
 		entries[i].Schedule = ""
 		if do != nil && e.Name == jobFull {
 			entries[i].Do = do
+			for _, f := range edit {
+				f(&entries[i])
+			}
 		}
 	}
 	var err error
-	session.runner, err = job.NewRunner(session.repo, job.Options{Agent: session.cfg.Name, Logger: session.Logger}, entries)
+	session.runner, err = job.NewRunner(job.Options{Agent: session.cfg.Name, Logger: session.Logger}, entries)
 	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := session.runner.Run(ctx); err != nil {
-			t.Error(err)
-		}
+		session.runner.Run(ctx, session.repo)
 	}()
 	t.Cleanup(func() { stop(); <-done })
+	synctest.Wait()
 }
 
-// The archive's demand is a run like any other, and its end is waited for.
+// The run that the archive needs is like any other, and its end is waited for.
 func TestTakeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		session := termOn(t, beside, memory())
@@ -70,7 +74,7 @@ func TestTakeDue(t *testing.T) {
 	})
 }
 
-// A run that cannot be claimed is given up, and so is waiting for it; one whose
+// A run that cannot be begun is given up; one whose
 // result cannot be written for a while is waited for.
 func TestTakeDueRepositoryAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +86,7 @@ func TestTakeDueRepositoryAway(t *testing.T) {
 		})
 		must(t, session.takeDue(t.Context(), timelineA))
 		sink.AllFired(t)
-		sink.Add(sinktest.Fail(sinktest.Commit, 1, errors.New("away")).Of("claims/full").Always())
+		sink.Add(sinktest.Fail(sinktest.Commit, 1, errors.New("away")).Of("jobs/full").Always())
 		began := time.Now()
 		err := session.takeDue(t.Context(), timelineA)
 		if took := time.Since(began); err == nil || took > session.cfg.Jobs.Full.Timeout.Std()+awaitMore {
@@ -92,9 +96,9 @@ func TestTakeDueRepositoryAway(t *testing.T) {
 	})
 }
 
-// A full snapshot that so much log needs is demanded once; again if it did not come,
+// A full snapshot that so much log needs is due once; again if it did not come,
 // within the hour.
-func TestDemandBySize(t *testing.T) {
+func TestFullDue_BySize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		session := termOn(t, strings.Replace(beside, "archive:", "jobs: {full: {max-log: 1MiB}}\narchive:", 1), memory())
 		var mu sync.Mutex // of what follows
@@ -113,10 +117,19 @@ func TestDemandBySize(t *testing.T) {
 			mu.Unlock()
 			time.Sleep(d)
 			return job.Result{}, err
+		}, func(full *job.Entry) {
+			full.Due = func(now time.Time) *job.Occasion {
+				return session.fullDueAt(now, true, archive.State{Role: archive.Writer})
+			}
 		})
+		see := func(newest *snapshot.Manifest, bytes int64) {
+			session.mu.Lock()
+			session.seen.newest, session.seen.logBytes, session.seen.repository.Listed = newest, bytes, time.Now()
+			session.mu.Unlock()
+			session.runner.Wake()
+		}
 		look := func(newest string, bytes int64) {
-			session.seen.newest, session.seen.logBytes = &snapshot.Manifest{ID: newest}, bytes
-			session.demandBySize()
+			see(&snapshot.Manifest{ID: newest}, bytes)
 			time.Sleep(listEvery)
 		}
 		expect := func(what string, want int) {
@@ -128,6 +141,7 @@ func TestDemandBySize(t *testing.T) {
 			}
 			runs = 0
 		}
+		time.Sleep(25 * time.Minute) // half an hour begins with the second look
 		look("a", 1<<20-1)
 		expect("too little", 0)
 		set(time.Second, errors.New("the member is gone"))
@@ -148,67 +162,88 @@ func TestDemandBySize(t *testing.T) {
 			look("b", 2<<20)
 		}
 		expect("it is under way still", 0)
-		session.seen.newest = nil
-		session.demandBySize()
+		see(nil, 2<<20)
 		time.Sleep(12 * time.Hour)
 		expect("no full snapshot at all, and none that waited behind the last", 0)
 	})
 }
 
-// A backup that an earlier attempt at the slot had made, and died before it could
-// say so, is the result of the next one.
-func TestTakenIsDone(t *testing.T) {
-	sink := memory()
-	s := newShelf(t, sink)
-	task := &job.Task{Job: jobFull, Slot: "20260102T010000Z", Attempt: 2}
-	_, err := taken(t.Context(), s.repo, task.BackupID(), snapshot.ErrTaken)
-	require.ErrorIs(t, err, snapshot.ErrTaken, "without a backup")
-	m := *s.full(timelineA, time.Now())
-	m.ID = task.BackupID()
-	m.Object.Name = repository.SnapshotName(timelineA, m.ID, 1, false)
-	must(t, s.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, m.ID), m))
-	r, err := taken(t.Context(), s.repo, task.BackupID(), snapshot.ErrTaken)
-	if err != nil || r.Backup != m.ID || !strings.Contains(r.Text, "earlier attempt") {
-		t.Errorf("%+v, %v", r, err)
-	}
+// A run makes no full snapshot if there is one: an earlier attempt at the slot made it, and its
+// agent died before it could record that; or another one took it since the slot. What a run
+// is for that the log needs, or what a wrong clock dates, does not count.
+func TestTakenSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf(t, memory())
+		session := termOn(t, beside, s.sink)
+		must(t, session.openRepository(t.Context()))
+		time.Sleep(25 * time.Hour)
+		at := time.Now().Add(-time.Hour).Truncate(time.Second)
+		task := &job.Task{Job: jobFull, Slot: repository.SlotName(at), SlotTime: at, Attempt: 2}
+		needed := &job.Task{Job: jobFull, Slot: repository.NewDemandSlot(at), SlotTime: at, Arg: arguments{Timeline: timelineA}}
+		taken := func(what, want string, task *job.Task) {
+			t.Helper()
+			m, err := session.takenSince(t.Context(), task, timelineA)
+			must(t, err)
+			if got := takenResult(m).Backup; got != want {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		s.timeline(timelineB)
+		s.full(timelineA, at.Add(-time.Second))
+		s.full(timelineB, at.Add(time.Minute))
+		s.full(timelineA, at.Add(2*time.Hour))
+		taken("none", "", task)
+		m := *s.full(timelineA, at.Add(-time.Minute))
+		m.ID = task.BackupID()
+		m.Object.Name = repository.SnapshotName(timelineA, m.ID, 1, false)
+		_, err := sinks.Put(t.Context(), s.sink, m.Object.Name, []byte(m.ID), sinks.CreateOptions{})
+		must(t, err)
+		must(t, s.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, m.ID), m))
+		taken("an earlier attempt's", m.ID, task)
+		taken("the log needs another one", "", needed)
+		task.Slot, task.SlotTime = repository.SlotName(at.Add(time.Second)), at.Add(time.Second)
+		by := s.full(timelineA, at.Add(time.Minute))
+		taken("another agent's", by.ID, task)
+		taken("the log needs another one", "", needed)
+	})
 }
 
-// Where no archiver asks for the first full snapshot, the agent that runs the jobs does, once.
-func TestDemandFirst(t *testing.T) {
+// If no archiver takes the first full snapshot, the agent that runs the jobs does, once.
+func TestFullDue_TheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
 		newShelf(t, sink)
 		var terms []*session
+		var runs atomic.Int64
 		for _, name := range []string{"a", "b"} {
 			session := termOn(t, strings.Replace(beside, "name: m1", "name: "+name, 1), sink)
 			must(t, session.openRepository(t.Context()))
 			session.client = &client.Client{}
 			session.seen.cluster.ID = "00000000000000c1"
-			withRunner(t, session, func(context.Context, *job.Task) (job.Result, error) { return job.Result{}, nil })
-			synctest.Wait()
+			withRunner(t, session, func(context.Context, *job.Task) (job.Result, error) {
+				runs.Add(1)
+				return job.Result{}, nil
+			})
 			terms = append(terms, session)
 		}
-		look := func() (asked int) {
+		look := func() int64 {
 			for _, session := range terms {
 				var known *inventory
 				must(t, session.lookAtInventory(t.Context(), &known))
-				if !session.firstDemanded.IsZero() {
-					asked++
-				}
 			}
-			return asked
+			synctest.Wait()
+			return runs.Load()
 		}
 		if n := look(); n != 0 {
-			t.Errorf("asked by %d at once: the archiver may be about to", n)
+			t.Errorf("%d runs at once: the archiver may be about to", n)
 		}
 		time.Sleep(firstAfter + time.Second)
 		if n := look(); n != 1 {
-			t.Errorf("asked by %d after a minute", n)
+			t.Errorf("%d runs after a minute", n)
 		}
-		first := terms[0].firstDemanded
 		time.Sleep(time.Minute)
-		if n := look(); n != 1 || !terms[0].firstDemanded.Equal(first) {
-			t.Errorf("asked by %d a minute later", n)
+		if n := look(); n != 1 {
+			t.Errorf("%d runs a minute later", n)
 		}
 	})
 }
@@ -239,7 +274,7 @@ func TestOnlyLearnersAnswer(t *testing.T) {
 
 // A full snapshot is verified after it was taken, whoever took it, by one of the agents
 // that verify.
-func TestDemandAfterFull(t *testing.T) {
+func TestStructureDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
 		shelf := newShelf(t, sink)
@@ -251,37 +286,35 @@ func TestDemandAfterFull(t *testing.T) {
 			withRunner(t, session, nil)
 			terms = append(terms, session)
 		}
-		look := func() (asked []string) {
+		look := func() (attempts int) {
 			time.Sleep(listEvery)
 			for _, session := range terms {
 				var known *inventory
 				must(t, session.lookAtInventory(t.Context(), &known))
-				if session.afterFull != "" {
-					asked = append(asked, session.cfg.Name)
-				}
 			}
 			time.Sleep(listEvery)
-			return asked
+			for obj, err := range sink.List(t.Context(), "jobs/structure/", "") {
+				must(t, err)
+				if n, err := repository.ParseJobName(obj.Name); err == nil && n.Kind == repository.JobBegun {
+					attempts++
+				}
+			}
+			return attempts
 		}
-		if asked := look(); len(asked) != 0 {
-			t.Errorf("without a full snapshot %v asked", asked)
+		if n := look(); n != 0 {
+			t.Errorf("%d attempts without a full snapshot", n)
 		}
 		shelf.log(timelineA, 5, time.Now())
-		m := shelf.full(timelineA, time.Now())
+		shelf.full(timelineA, time.Now())
 		for range 2 {
-			if asked := look(); len(asked) != 2 || slices.Contains(asked, "taker") {
-				t.Errorf("%v asked, want a and b", asked)
-			}
-			if n := count(t, sink, "claims/structure/"); n != 1 {
+			if n := look(); n != 1 {
 				t.Errorf("%d attempts, want one of a and b", n)
 			}
 		}
-		shelf.verdict(m, report.Structure, report.Passed)
-		for _, session := range terms {
-			session.afterFull = ""
-		}
-		if asked := look(); len(asked) != 0 {
-			t.Errorf("%v asked for what is proved", asked)
+		shelf.log(timelineA, 5, time.Now())
+		shelf.verdict(shelf.full(timelineA, time.Now()), report.Structure, report.Passed)
+		if n := look(); n != 1 {
+			t.Errorf("%d attempts: what is proved was verified", n)
 		}
 	})
 }

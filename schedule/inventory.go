@@ -181,6 +181,20 @@ func (s *inventory) counts(m *snapshot.Manifest) bool {
 	return !damaged && s.CheckEncrypted(m) == nil
 }
 
+// unproved is a full snapshot, unless a verdict proved it at level structure or found damage;
+// then nil.
+func (s *inventory) unproved(m *snapshot.Manifest) *snapshot.Manifest {
+	if m == nil {
+		return nil
+	}
+	_, proved := s.chain.Newest(m, report.Structure)
+	_, damaged := s.chain.Damaged(m)
+	if proved || damaged {
+		return nil
+	}
+	return m
+}
+
 // held is up to when each timeline's good full snapshots hold all that was
 // acknowledged: what was before they were begun. One that
 // seems to be of the future says nothing: the clock that gave it was wrong.

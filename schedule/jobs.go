@@ -3,7 +3,6 @@ package schedule
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -46,11 +45,12 @@ func (t *session) work() map[string]func(context.Context, *job.Task) (job.Result
 // entries are all jobs as the configuration has them.
 func (t *session) entries() []job.Entry {
 	work := t.work()
+	due := map[string]func(time.Time) *job.Occasion{jobFull: t.fullDue, jobStructure: t.structureDue}
 	var all []job.Entry
 	for _, j := range t.cfg.Jobs.All() {
 		e := job.Entry{
 			Spec: job.Spec{Name: j.Name, Schedule: j.Timing.Schedule, Zone: t.cfg.Zone(), Jitter: j.Timing.Jitter.Std()},
-			Here: j.Timing.Run == config.RunHere, Timeout: j.Timing.Timeout.Std(),
+			Here: j.Timing.Run == config.RunHere, Timeout: j.Timing.Timeout.Std(), Due: due[j.Name],
 			Do: func(ctx context.Context, task *job.Task) (job.Result, error) {
 				defer t.lookSoon()
 				return work[j.Name](ctx, task)
@@ -64,49 +64,13 @@ func (t *session) entries() []job.Entry {
 	return all
 }
 
-// doJobs runs the jobs until ctx ends.
-func (t *session) doJobs(ctx context.Context) {
-	if err := t.newRunner(); err != nil {
-		t.mu.Lock()
-		t.failures["jobs"] = err
-		t.mu.Unlock()
-		t.Logger.Error("no jobs run here", "err", err)
-		return
-	}
-	t.awaitVoter(ctx)
-	if err := t.runner.Run(ctx); err != nil && ctx.Err() == nil {
-		t.Logger.Error("jobs ended", "err", err)
-	}
-}
-
-// awaitVoter waits for the first survey of the cluster, for a while. An agent that sees no
-// voter leaves a free lease to others for minutes (writes), and a new repository would get
-// its first verified snapshot so much later.
-func (t *session) awaitVoter(ctx context.Context) {
-	for end := time.Now().Add(surveyEvery); t.cfg.HasCluster() && !t.seesVoter() && time.Now().Before(end); {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(lookBegun):
-		}
-	}
-}
-
-func (t *session) newRunner() error {
-	_, repo, _ := t.opened()
-	runner, err := job.NewRunner(repo, job.Options{
-		Agent: t.cfg.Name, Alone: t.cfg.Repository.Alone(), Prefer: t.writes, About: t.about, Logger: t.Logger,
+func (t *session) newRunner() (*job.Runner, error) {
+	return job.NewRunner(job.Options{
+		Agent: t.cfg.Name, Prefer: t.writes, About: t.about, Logger: t.Logger,
 	}, t.entries())
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.runner = runner
-	return nil
 }
 
-// writes says that no other agent is known to write the archive: the one that does
+// writes reports whether no other agent is known to write the archive: the one that does
 // should run the jobs as well, unless it does not reach the cluster.
 func (t *session) writes() bool {
 	if t.cfg.HasCluster() && !t.seesVoter() {
@@ -116,21 +80,7 @@ func (t *session) writes() bool {
 	return archiver == nil || archiver.State().Role != archive.Follower
 }
 
-// demand asks for a run of a job here; an empty slot is a new one.
-func (t *session) demand(name, slot string, args arguments) (*job.Demand, error) {
-	t.mu.Lock()
-	runner, failed := t.runner, t.failures["jobs"]
-	t.mu.Unlock()
-	switch {
-	case runner != nil:
-		return runner.Demand(name, slot, args)
-	case failed != nil:
-		return nil, fmt.Errorf("no jobs run here: %w", failed)
-	}
-	return nil, errors.New("the repository was not reached yet")
-}
-
-// arguments are what the agent demands a run with.
+// arguments are what a run has besides its slot.
 type arguments struct {
 	// Timeline is the one of the full snapshot.
 	Timeline repository.TimelineID
@@ -203,7 +153,7 @@ func (t *session) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 			continue
 		}
 		if r.Denied != nil {
-			return job.Result{}, job.Final(fmt.Errorf("merged segments cannot replace the small ones, so the repository grows: %w; allow deleting below <timeline>/l0 and <timeline>/marks, see docs/s3.md", r.Denied))
+			return job.Result{Final: true}, fmt.Errorf("merged segments cannot replace the small ones, so the repository grows: %w; allow deleting below <timeline>/l0 and <timeline>/marks, see docs/s3.md", r.Denied)
 		}
 	}
 	if len(errs) > 0 {

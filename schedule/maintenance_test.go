@@ -112,7 +112,6 @@ func TestPrune(t *testing.T) {
 		}
 		session := termOn(t, verifier, sink)
 		must(t, session.openRepository(t.Context()))
-		must(t, session.newRunner())
 		r, err := session.prune(t.Context(), &job.Task{})
 		if err != nil || !strings.Contains(r.Text, "backups pruned: ") {
 			t.Errorf("%+v, %v", r, err)
@@ -136,7 +135,6 @@ func TestPruneConfirm(t *testing.T) {
 		}
 		session := termOn(t, verifier+"retention: {any-point: 0s, last: 1, daily: 0, weekly: 0, monthly: 0, minimum: 1}\n", sink)
 		must(t, session.openRepository(t.Context()))
-		must(t, session.newRunner())
 		before := count(t, sink, timelineA.String()+"/")
 		for range 2 {
 			_, err := session.prune(t.Context(), &job.Task{})

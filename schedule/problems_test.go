@@ -13,7 +13,6 @@ import (
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/web"
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
@@ -52,7 +51,6 @@ func troubles(now time.Time) map[string]trouble {
 		"etcd":             {web.KindCluster, web.Critical, "no route to host", opening("etcd")},
 		"repository":       {web.KindRepository, web.Critical, "no route to host", opening("repository")},
 		"archive":          {web.KindMember, web.Critical, "no route to host", opening("archive")},
-		"jobs":             {web.KindJob, web.Critical, "no route to host", opening("jobs")},
 		"recovery point": {web.KindRecoveryPoint, web.Critical, "would be lost", func(_ *session, s *web.Status, _ *observations) {
 			s.RPO = web.RPO{Known: true, Until: ago(time.Hour), Seconds: 3600}
 		}},
@@ -86,10 +84,13 @@ func troubles(now time.Time) map[string]trouble {
 		"divergent": {web.KindDivergent, web.Critical, "revision 9", func(_ *session, s *web.Status, _ *observations) {
 			s.Cluster.Divergent, s.Cluster.ComparedRevision = []string{"m2"}, 9
 		}},
-		"full failed":       {web.KindJob, web.Critical, "job full failed on m2: it is broken", failed(jobFull, "it is broken")},
-		"merge failed":      {web.KindJob, web.Warning, "job merge failed on m2", failed(jobMerge, "it is broken")},
-		"prune failed":      {web.KindRetention, web.Warning, "job prune failed on m2", failed(jobPrune, "denied")},
-		"damage":            {web.KindVerify, web.Critical, "job checksum failed on m2: damage", failed(jobChecksum, damageIn+"backup x")},
+		"full failed":  {web.KindJob, web.Critical, "job full failed on m2: it is broken", failed(jobFull, "it is broken")},
+		"merge failed": {web.KindJob, web.Warning, "job merge failed on m2", failed(jobMerge, "it is broken")},
+		"prune failed": {web.KindRetention, web.Warning, "job prune failed on m2", failed(jobPrune, "denied")},
+		"damage": {web.KindVerify, web.Critical, "job checksum failed on m2: damage", func(_ *session, s *web.Status, _ *observations) {
+			failed(jobChecksum, "damage")(nil, s, nil)
+			s.Jobs[0].LastFailure.Damaged = true
+		}},
 		"not verified once": {web.KindJob, web.Warning, "job checksum failed on m2: timeout", failed(jobChecksum, "timeout")},
 		"late": {web.KindLate, web.Warning, "job full was last done 3 days ago", func(_ *session, s *web.Status, _ *observations) {
 			s.Jobs = []job.Status{{Name: jobFull, LastSuccess: &job.Run{Slot: "20260101T000000Z", OK: true, Finished: ago(73 * time.Hour)}}}
@@ -304,34 +305,14 @@ func TestDescribeConcurrently(t *testing.T) {
 	}
 }
 
-// What was planted among the heartbeats of the lease is reported by name.
-func TestStrayLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := memory()
-		session := termOn(t, beside, sink)
-		must(t, session.openRepository(t.Context()))
-		_, err := sinks.Put(t.Context(), sink, repository.LeaseName(1), []byte("junk"), sinks.CreateOptions{})
-		must(t, err)
-		withRunner(t, session, nil)
-		time.Sleep(time.Second)
-		s := &web.Status{Time: time.Now()}
-		session.describeProblems(s, observations{})
-		if !slices.ContainsFunc(s.Problems, func(p web.Problem) bool {
-			return p.Kind == string(archive.AlarmForeign) && p.Severity == web.Warning && strings.Contains(p.Text, repository.LeaseName(1)) && p.Next != ""
-		}) {
-			t.Errorf("%+v", s.Problems)
-		}
-	})
-}
-
 // Another agent of the same name is reported by name.
 func TestDuplicateName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := memory()
-		session := termOn(t, beside, sink)
+		session := termOn(t, beside, memory())
 		must(t, session.openRepository(t.Context()))
 		withRunner(t, session, nil)
 		named := func() (found []web.Problem) {
+			must(t, session.runner.History(t.Context()))
 			s := &web.Status{Time: time.Now()}
 			session.describeProblems(s, observations{})
 			for _, p := range s.Problems {
@@ -345,9 +326,8 @@ func TestDuplicateName(t *testing.T) {
 		if p := named(); len(p) != 0 {
 			t.Errorf("alone: %+v", p)
 		}
-		time.Sleep(job.Heartbeat / 2) // were both to write at one moment, either may be the one that finds out
-		withRunner(t, termOn(t, beside, sink), nil)
-		time.Sleep(2 * job.Heartbeat)
+		name := repository.JobName{Job: jobMerge, Slot: repository.SlotName(time.Now())}
+		must(t, session.repo.WriteJob(t.Context(), name, repository.JobRecord{Job: name.Job, Slot: name.Slot, Attempt: 1, OK: true, Holder: session.cfg.Name, Process: "another"}))
 		if p := named(); len(p) != 1 || p[0].Kind != web.KindConfig || p[0].Next == "" {
 			t.Errorf("beside another: %+v", p)
 		}

@@ -67,6 +67,9 @@ func termOn(t testing.TB, text string, sink sinks.Sink) *session {
 	cfg := parse(t, text)
 	a := &Agent{Options: Options{Tool: "test", Logger: slog.New(slog.DiscardHandler), Program: "/nowhere/requorum"}, started: time.Now(), reloads: make(chan *config.Config), trustEvery: time.Minute}
 	session := &session{Agent: a, cfg: cfg, sink: sink, documents: rememberDocuments(sink), failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1), longest: periods(cfg)}
+	var err error
+	session.runner, err = session.newRunner()
+	must(t, err)
 	a.current = session
 	return session
 }

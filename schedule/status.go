@@ -25,7 +25,7 @@ import (
 // describe is what the agent knows at a time.
 func (t *session) describe(now time.Time) *web.Status {
 	t.mu.Lock()
-	seen, archiver, runner, failed, closed := t.seen, t.archiver, t.runner, t.failures["jobs"], t.failures["etcd"]
+	seen, archiver, closed := t.seen, t.archiver, t.failures["etcd"]
 	t.mu.Unlock()
 	s := &web.Status{
 		Time: now.UTC(), Started: t.started.UTC(), Agent: t.cfg.Name, Tool: t.Tool, Archives: t.cfg.Archiving(),
@@ -64,13 +64,9 @@ func (t *session) describe(now time.Time) *web.Status {
 	if err := seen.sight.err; err != nil {
 		s.Repository.Error = err.Error()
 	}
-	if runner != nil {
-		s.Jobs = runner.Status()
-	} else {
-		s.Jobs = t.plannedJobs(failed)
-	}
-	describeComparison(s, runner)
-	t.describeAgents(s, seen, runner)
+	s.Jobs = t.runner.Status()
+	describeComparison(s)
+	t.describeAgents(s, seen)
 	s.RPO = t.rpo(now, s, seen)
 	t.describeProblems(s, seen)
 	noNil(s)
@@ -91,23 +87,6 @@ func filled[T any](list []T) []T {
 		return []T{}
 	}
 	return list
-}
-
-// plannedJobs are the jobs before the repository was reached, or where none can run.
-func (t *session) plannedJobs(failed error) []job.Status {
-	var all []job.Status
-	for _, e := range t.entries() {
-		j := job.Status{Name: e.Name, Schedule: e.Schedule, Off: e.Off}
-		switch {
-		case e.Off != "":
-		case failed != nil:
-			j.Off = failed.Error()
-		default:
-			j.Waiting = "the repository was not reached yet"
-		}
-		all = append(all, j)
-	}
-	return all
 }
 
 // rpo is what would be lost if everything but the repository burned now.
@@ -422,7 +401,7 @@ var ofAlarm = map[archive.Alarm]struct {
 func (t *session) describeProblems(s *web.Status, seen observations) {
 	f := &finder{session: t, status: s, now: s.Time, away: seen.sight.err != nil}
 	f.configuration()
-	f.lease()
+	f.name()
 	f.opening()
 	f.archive()
 	f.recoveryPoint(seen)
@@ -459,19 +438,9 @@ func (f *finder) configuration() {
 	}
 }
 
-// lease is what disturbs the lease of the jobs: another agent of the same name, where each
-// takes the other for itself, and objects that have the name of a heartbeat.
-func (f *finder) lease() {
-	f.mu.Lock()
-	runner := f.runner
-	f.mu.Unlock()
-	if runner == nil {
-		return
-	}
-	if stray := runner.StrayLease(); stray != "" {
-		f.add(string(archive.AlarmForeign), web.Warning, "lease", stray+" is no heartbeat of the lease of the jobs, and was passed over: it is damaged, or somebody else wrote it", "find out who can write to the repository, and take that right away; the jobs go on")
-	}
-	if runner.DuplicateName() {
+// name: another agent has the same one, where each takes the other for itself.
+func (f *finder) name() {
+	if f.runner.DuplicateName() {
 		f.add(web.KindConfig, web.Warning, "name", fmt.Sprintf("another agent of this repository is called %s as well, and each takes the other's runs for its own", f.cfg.Name), "give each agent a name of its own: the key name, or the host's name")
 	}
 }
@@ -484,7 +453,6 @@ func (f *finder) opening() {
 		{"etcd", web.KindCluster, "look at the members, and at etcd's part of the configuration: 'requorum doctor' tries all of it"},
 		{"repository", web.KindRepository, "look at the repository and the way there: 'requorum doctor' tries each operation"},
 		{"archive", web.KindMember, "mend what it says; archiving is tried again by itself"},
-		{"jobs", web.KindJob, "mend the configuration"},
 	} {
 		if err := f.failures[o.what]; err != nil && (!f.away || o.what != "repository") {
 			f.add(o.kind, web.Critical, o.what, o.what+": "+err.Error(), o.next)
@@ -665,7 +633,7 @@ func (f *finder) failed(j job.Status) (kind string, severity web.Severity, next 
 		return web.KindJob, web.Critical, "fix the reason; the next run is at its usual time, or now: 'requorum backup'"
 	case j.Name == jobPrune:
 		return web.KindRetention, web.Warning, "'requorum prune --dry-run' shows what is to go, and why it cannot"
-	case strings.HasPrefix(j.LastFailure.Text, damageIn):
+	case j.LastFailure.Damaged:
 		return web.KindVerify, web.Critical, "'requorum show' and 'requorum verify' show more; take a full snapshot now; docs/runbooks/RequorumVerifyFailed.md"
 	}
 	return web.KindJob, web.Warning, "fix the reason; the next run is at its usual time"
@@ -746,8 +714,8 @@ func (f *finder) verifiers() {
 	}
 }
 
-// retention compares what the agents keep: the one with the lease prunes by its own rules. One
-// that stopped, or has another name now, prunes no more.
+// retention compares what the agents keep: each prunes by its own rules. One that stopped, or
+// has another name now, prunes no more.
 func (f *finder) retention() {
 	var own string
 	for _, a := range f.status.Agents {
@@ -757,7 +725,7 @@ func (f *finder) retention() {
 	}
 	for _, a := range f.status.Agents {
 		if own != "" && a.Keeps != "" && a.Keeps != own && !a.Silent(f.now) {
-			f.add(web.KindRetention, web.Warning, a.Name, fmt.Sprintf("agent %s has another retention (%s) than this one (%s), and the agent with the lease prunes by its own", a.Name, a.Keeps, own), "configure retention alike on all agents, or set jobs.prune.run to off on all but one")
+			f.add(web.KindRetention, web.Warning, a.Name, fmt.Sprintf("agent %s has another retention (%s) than this one (%s), and the agent that prunes uses its own", a.Name, a.Keeps, own), "configure retention alike on all agents, or set jobs.prune.run to off on all but one")
 		}
 	}
 }
@@ -790,13 +758,11 @@ func (f *finder) host(seen observations) {
 }
 
 // describeComparison adds what the newest comparison of the members found.
-func describeComparison(s *web.Status, runner *job.Runner) {
-	if runner == nil {
-		return
-	}
-	h := runner.Known()[jobDivergence]
-	var c job.Comparison
-	if h.LastSuccess != nil && json.Unmarshal(h.Detail, &c) == nil {
-		s.Cluster.Compared, s.Cluster.ComparedRevision, s.Cluster.Divergent = h.LastSuccess.Finished, c.Revision, c.Divergent
+func describeComparison(s *web.Status) {
+	for _, j := range s.Jobs {
+		var c job.Comparison
+		if j.Name == jobDivergence && j.LastSuccess != nil && json.Unmarshal(j.LastSuccess.Detail, &c) == nil {
+			s.Cluster.Compared, s.Cluster.ComparedRevision, s.Cluster.Divergent = j.LastSuccess.Finished, c.Revision, c.Divergent
+		}
 	}
 }

@@ -80,7 +80,7 @@ func theLatest(_ *inventory, newest *snapshot.Manifest) ([]target, string) {
 	return []target{latest(newest)}, ""
 }
 
-// chosen are the full snapshot that a run was demanded for, or those that are due.
+// chosen are the full snapshot that is the reason of a run, or those that its job verifies.
 func (t *session) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]target, string, error) {
 	if args, is := task.Arg.(arguments); is {
 		return []target{{backup: args.Backup}}, "", nil
@@ -138,13 +138,14 @@ func (t *session) verify(ctx context.Context, task *job.Task, level report.Level
 		all.Bytes, all.Text = all.Bytes+r.Bytes, r.Text
 		switch {
 		case r.Damaged != "":
-			damaged = append(damaged, fmt.Errorf("%s%s: %s", damageIn, strings.TrimSuffix(r.Of, ","), r.Damaged))
+			damaged = append(damaged, fmt.Errorf("damage was found in %s: %s", strings.TrimSuffix(r.Of, ","), r.Damaged))
 		case r.Unchecked != "":
 			unchecked = append(unchecked, fmt.Errorf("%s could not be verified whole: %s", r.Of, r.Unchecked))
 		}
 	}
 	if len(damaged) > 0 {
-		return all, job.Final(together(append(damaged, unchecked...)))
+		all.Damaged, all.Final = true, true
+		return all, together(append(damaged, unchecked...))
 	}
 	if len(targets) > 1 && len(unchecked) == 0 {
 		all.Text = fmt.Sprintf("%d full snapshots, and the log after the newest, passed the level %s: %s read", len(targets), level, humanize.IBytes(uint64(all.Bytes)))
@@ -163,7 +164,3 @@ func together(all []error) (err error) {
 	}
 	return err
 }
-
-// damageIn begins the text of a run that found damage, as opposed to one that could
-// not be done.
-const damageIn = "damage was found in "

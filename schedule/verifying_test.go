@@ -232,9 +232,9 @@ func TestVerifyingJobs(t *testing.T) {
 	data[len(data)/2] ^= 1
 	must(t, os.Chmod(path, 0o600))
 	must(t, os.WriteFile(path, data, 0o600))
-	r := run(checksum, damageIn+"backup "+damaged.ID)
-	_, err = checksum(&job.Task{Job: jobChecksum, Arg: arguments{Backup: damaged.ID}})
-	if err == nil || r.Bytes == 0 || !job.IsFinal(err) {
+	r := run(checksum, "damage was found in backup "+damaged.ID)
+	again, err := checksum(&job.Task{Job: jobChecksum, Arg: arguments{Backup: damaged.ID}})
+	if err == nil || r.Bytes == 0 || !r.Damaged || !r.Final || !again.Damaged {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if w := proofOf(t, l.repo, newest); w != report.Checksum {
@@ -244,7 +244,7 @@ func TestVerifyingJobs(t *testing.T) {
 	// What could not be looked at: the process's own room is missing.
 	must(t, os.RemoveAll(filepath.Join(dir, "scratch")))
 	must(t, os.WriteFile(filepath.Join(dir, "scratch"), nil, 0o600))
-	if _, err := structure(&job.Task{Job: jobStructure}); err == nil || !strings.Contains(err.Error(), "scratch") || job.IsFinal(err) {
+	if r, err := structure(&job.Task{Job: jobStructure}); err == nil || !strings.Contains(err.Error(), "scratch") || r.Final || r.Damaged {
 		t.Errorf("no scratch folder: %v", err)
 	}
 }

@@ -74,6 +74,7 @@ type observations struct {
 	over       error // the cluster began again without what is archived; nil if not
 	rto        web.RTO
 	newest     *snapshot.Manifest
+	unproved   *snapshot.Manifest                  // newest, if it has no verdict at level structure yet
 	held       map[repository.TimelineID]time.Time // by full snapshots, see inventory.held
 	logBytes   int64                               // of the log since the newest full snapshot
 
@@ -276,11 +277,10 @@ func (t *session) watchRepository(ctx context.Context) {
 			return
 		}
 		t.mu.Lock()
-		runner := t.runner
 		t.seen.repository.Error = ""
 		t.mu.Unlock()
-		if runner != nil && err == nil {
-			if err = runner.History(ctx); ctx.Err() != nil {
+		if err == nil {
+			if err = t.runner.History(ctx); ctx.Err() != nil {
 				return
 			}
 		}
@@ -359,16 +359,22 @@ func (t *session) see(ctx context.Context, list func() error) error {
 
 // findRepository reads the repository's marker, which is the one that was opened.
 func (t *session) findRepository(ctx context.Context) error {
+	_, err := t.openSound(ctx)
+	return err
+}
+
+// openSound opens the repository, whose marker is in order.
+func (t *session) openSound(ctx context.Context) (*repository.Repository, error) {
 	ctx, cancel := context.WithTimeout(ctx, seeLimit)
 	defer cancel()
 	found, err := repository.OpenKnown(ctx, t.sink, t.repositoryID())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := found.Damage(); err != nil {
-		return fmt.Errorf("%w: put it back from a copy", err)
+		return nil, fmt.Errorf("%w: put it back from a copy", err)
 	}
-	return nil
+	return found, nil
 }
 
 // repositoryID is the ID of the repository that was opened; empty if none was.
@@ -412,7 +418,7 @@ func (t *session) listInventory(ctx context.Context, s **inventory) (err error) 
 		t.Logger.Error("the cluster started over", "why", over)
 	}
 	t.seen.repository, t.seen.less, t.seen.over = r, (*s).less, (*s).over
-	t.seen.newest, t.seen.logBytes, t.seen.held = newest, logBytes, (*s).held()
+	t.seen.newest, t.seen.unproved, t.seen.logBytes, t.seen.held = newest, (*s).unproved(newest), logBytes, (*s).held()
 	t.seen.rto = (*s).rto(entries, time.Now())
 	t.seen.agents = agents
 	known := t.seen.reach
@@ -427,9 +433,7 @@ func (t *session) listInventory(ctx context.Context, s **inventory) (err error) 
 	}
 	t.mu.Unlock()
 	t.logVerified(*s, newest)
-	t.demandFullBySize()
-	t.demandFirst()
-	t.demandAfterFull(*s, newest)
+	t.runner.Wake()
 	return nil
 }
 

@@ -156,43 +156,35 @@ var signedKinds = map[string]signedKind{
 	},
 	"job": {
 		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
-			slot := fmt.Sprintf("2026010%dT010000Z", n)
-			return repository.JobResultName("full", slot), r.WriteJobResult(ctx, repository.JobResult{Job: "full", Slot: slot, Attempt: 1, Holder: "x", Started: foreignTime, Finished: foreignTime, OK: true})
+			name := jobOf(n, repository.JobDone)
+			return name.String(), r.WriteJob(ctx, name, repository.JobRecord{Job: name.Job, Slot: name.Slot, Attempt: 1, Holder: "x", Started: foreignTime, Finished: foreignTime, OK: true})
 		},
-		func(ctx context.Context, r *repository.Repository, name string) error {
-			_, err := r.ReadJobResult(ctx, name)
-			return err
-		},
+		readJob,
 	},
-	"failed job": {
+	"attempt": {
 		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
-			slot := fmt.Sprintf("2026010%dT010000Z", n)
-			return repository.JobFailedName("full", slot, 1), r.WriteJobFailed(ctx, repository.JobResult{Job: "full", Slot: slot, Attempt: 1, Holder: "x", Started: foreignTime, Finished: foreignTime})
+			name := jobOf(n, repository.JobBegun)
+			return name.String(), r.WriteJob(ctx, name, repository.JobRecord{Job: name.Job, Slot: name.Slot, Attempt: 1, Holder: "x", Started: foreignTime})
 		},
-		func(ctx context.Context, r *repository.Repository, name string) error {
-			_, err := r.ReadJobResult(ctx, name)
-			return err
-		},
+		readJob,
 	},
-	"claim": {
-		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
-			slot := fmt.Sprintf("2026010%dT010000Z", n)
-			return repository.ClaimName("full", slot, 1), r.WriteClaim(ctx, repository.Claim{Job: "full", Slot: slot, Attempt: 1})
-		},
-		func(ctx context.Context, r *repository.Repository, name string) error {
-			_, err := r.ReadClaim(ctx, "full", "20260101T010000Z", 1)
-			return err
-		},
-	},
-	"lease": {
-		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
-			return repository.LeaseName(uint64(n)), r.WriteLease(ctx, repository.Lease{Number: uint64(n)})
-		},
-		func(ctx context.Context, r *repository.Repository, name string) error {
-			_, err := r.ReadLease(ctx, 1)
-			return err
-		},
-	},
+}
+
+func jobOf(n int, kind repository.JobKind) repository.JobName {
+	name := repository.JobName{Job: "full", Slot: fmt.Sprintf("2026010%dT010000Z", n), Kind: kind}
+	if kind == repository.JobBegun {
+		name.Attempt = 1
+	}
+	return name
+}
+
+func readJob(ctx context.Context, r *repository.Repository, name string) error {
+	n, err := repository.ParseJobName(name)
+	if err != nil {
+		return err
+	}
+	_, err = r.ReadJob(ctx, n)
+	return err
 }
 
 // Each kind of object, as it is written and read in earnest: what a trusted key signed in

@@ -32,7 +32,7 @@ func TestRoles(t *testing.T) {
 	to := recipient(t, dir)
 	trust := signer(t, filepath.Join(dir, "agent.key"))
 	for name, kind := range map[string]string{"verifier": "verdict", "pruner": "pruned"} {
-		trust += replaced(t, signer(t, filepath.Join(dir, name+".key")), " ssh-", ` namespaces="requorum-`+kind+`,requorum-job,requorum-claim,requorum-lease" ssh-`)
+		trust += replaced(t, signer(t, filepath.Join(dir, name+".key")), " ssh-", ` namespaces="requorum-`+kind+`,requorum-job" ssh-`)
 	}
 	trustFile := write(t, filepath.Join(dir, "trust"), trust)
 
@@ -81,9 +81,9 @@ func TestRoles(t *testing.T) {
 		})
 	}
 	requests.check(t, bucket, prefix, users, map[string][]string{
-		"agent":    {"requorum.json", "timelines/*", "*/full/*/manifest.json", "*/full/*/snapshot.zst.age", "*/l0/*", "verdicts/*", "claims/*", "jobs/*", "runner/*"},
-		"verifier": {"verdicts/*", "claims/*", "jobs/*"},
-		"pruner":   {"pruned/*", "claims/*", "jobs/*"},
+		"agent":    {"requorum.json", "timelines/*", "*/full/*/manifest.json", "*/full/*/snapshot.zst.age", "*/l0/*", "verdicts/*", "jobs/*"},
+		"verifier": {"verdicts/*", "jobs/*"},
+		"pruner":   {"pruned/*", "jobs/*"},
 	})
 	// doctor finds no problem with any of them.
 	for name := range users {

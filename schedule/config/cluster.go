@@ -81,7 +81,7 @@ type Repository struct {
 	//
 	// Default: a server restarts in that time.
 	RetryFor yamlfile.Duration `yaml:"retry-for"`
-	// `on`: the agents decide by a lease which one runs the jobs. `off` promises that only
+	// `on`: agents decide by conditional puts which one writes and runs the jobs. `off` promises that only
 	// this agent uses the repository: for a server without conditional puts.
 	//
 	// Default: another agent takes over from one that stops.

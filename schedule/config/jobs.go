@@ -38,8 +38,8 @@ func (j *Jobs) UnmarshalText(text []byte) error {
 
 // Timing is when a job runs. All jobs have these keys.
 type Timing struct {
-	// Where the job runs: `lease`, on the agent that holds the repository's lease; `here`,
-	// on this agent whoever holds it; `off`, not on this agent.
+	// Where the job runs: `lease`, on one of the agents, first on the one that writes the
+	// archive; `here`, on this agent without leaving it to that one first; `off`, not on this agent.
 	Run Run `yaml:"run"`
 	// A cron expression of five fields, such as `0 */6 * * *`, or @hourly, @daily,
 	// @weekly, @monthly, in `time-zone`. A run missed while all agents were down is
@@ -61,6 +61,15 @@ const (
 	RunHere  Run = "here"
 	RunOff   Run = "off"
 )
+
+// Shared are the jobs that run on one of several agents, by name.
+func (j *Jobs) Shared() map[string]bool {
+	all := map[string]bool{}
+	for _, one := range j.All() {
+		all[one.Name] = one.Timing.Run == RunLease
+	}
+	return all
+}
 
 // Runs reports whether this agent runs the job at all.
 func (t Timing) Runs() bool { return t.Run != RunOff }

@@ -2,7 +2,8 @@ package job
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,27 +15,48 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 )
 
-// History is how the newest runs of a job ended, by any agent. Skipped slots are
-// no runs. What is nil is not known of.
-type History struct {
-	Last, LastSuccess, LastFailure *Run
-	// Detail is what the newest success said beyond that (Result.Detail).
-	Detail json.RawMessage
-}
-
-// history is what is known of results, by job. It may be used concurrently.
+// history is how the newest runs of each job ended, by any agent, as far as it was read. It
+// may be used concurrently.
 type history struct {
-	repo *repository.Repository
-	now  func() time.Time // the wall clock
+	repo           *repository.Repository
+	agent, process string
+	now            func() time.Time // the wall clock
+	started        time.Time        // by that
 
 	mu    sync.Mutex
 	known map[string]*jobHistory
+	twin  time.Time // when a run by another process of this agent's name was seen
+}
+
+// newProcess distinguishes this start of an agent from others.
+func newProcess() string {
+	var random [6]byte
+	rand.Read(random[:]) // never fails, by its documentation
+	return hex.EncodeToString(random[:])
+}
+
+// noteProcess finds out that another agent has this one's name: it runs a job for a slot that
+// came due after this process began.
+func (h *history) noteProcess(r repository.JobRecord) {
+	at, _, err := repository.ParseSlot(r.Slot)
+	if err == nil && r.Holder == h.agent && r.Process != h.process && at.After(h.started) && !h.ahead(r.Slot) {
+		h.mu.Lock()
+		h.twin = time.Now()
+		h.mu.Unlock()
+	}
+}
+
+// DuplicateName reports whether another agent ran jobs under this one's name, as far as that
+// was seen within a day.
+func (h *history) DuplicateName() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.twin.IsZero() && time.Since(h.twin) < noticed
 }
 
 type jobHistory struct {
-	success, failure *repository.JobResult
-	seen             map[string]bool // results that are dealt with, within late
-	newest           time.Time       // slot that has a result
+	success, failure *Run
+	damaged          map[repository.JobName]bool // records that cannot be read, each reported once
 }
 
 const (
@@ -44,69 +66,42 @@ const (
 	page = 1000
 )
 
-// found are names of one job, as a listing gave them.
-type found struct {
-	slots  []string
-	failed map[string]bool // slots with a failed attempt
-}
-
-// History reads what may have come since it was last called: one request, as a rule.
-// With an error, what was known before stays.
-func (b *history) History(ctx context.Context) error {
-	all, err := b.listResults(ctx)
+// read reads the results that came since it was last called: one listing, as a rule, and
+// those that are newer than the known ones: names show how a run ended. With an error, what
+// was known before stays.
+func (h *history) read(ctx context.Context) error {
+	all, err := h.list(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for job, f := range all {
-		errs = append(errs, b.readNewest(ctx, job, f))
+	for _, n := range slices.Backward(all) { // of each job the newest first
+		if !h.wanted(n) {
+			continue
+		}
+		if err := h.readOne(ctx, n); err != nil {
+			errs = append(errs, err)
+			if !errors.Is(err, repository.ErrAltered) {
+				break
+			}
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// Known is how the newest runs ended, as far as History read that. It asks nobody.
-func (b *history) Known() map[string]History {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := map[string]History{}
-	for job, j := range b.known {
-		h := History{LastSuccess: runOf(j.success), LastFailure: runOf(j.failure)}
-		h.Last = h.LastSuccess
-		if h.Last == nil || h.LastFailure != nil && h.LastFailure.Slot > h.Last.Slot {
-			h.Last = h.LastFailure
-		}
-		if j.success != nil {
-			h.Detail = j.success.Detail
-		}
-		all[job] = h
-	}
-	return all
-}
-
-func runOf(r *repository.JobResult) *Run {
-	if r == nil {
-		return nil
-	}
-	return &Run{
-		Slot: r.Slot, Agent: r.Holder, Attempt: r.Attempt, Started: r.Started, Finished: r.Finished,
-		OK: r.OK, Text: r.Text, Backup: r.Backup, Bytes: r.Bytes,
-	}
-}
-
-// listResults lists the results that are not dealt with. Old ones it passes over,
-// by asking anew behind them where they are more than a page.
-func (b *history) listResults(ctx context.Context) (map[string]*found, error) {
-	all := map[string]*found{}
+// list lists the results that may be new, by job and slot. It skips old ones: if they are
+// more than a page, by listing again behind them.
+func (h *history) list(ctx context.Context) (all []repository.JobName, err error) {
 	floor := "" // of the job whose names are coming
 	passed := 0
 	for after, again := "", true; again; {
 		again = false
-		for obj, err := range b.repo.Sink().List(ctx, "jobs/", after) {
+		for obj, err := range h.repo.Sink().List(ctx, "jobs/", after) {
 			if err != nil {
-				return nil, fmt.Errorf("list the results of jobs in %s: %w", b.repo, err)
+				return nil, fmt.Errorf("list the results of jobs in %s: %w", h.repo, err)
 			}
 			if folder := obj.Name[:strings.LastIndexByte(obj.Name, '/')+1]; !strings.HasPrefix(floor, folder) {
-				floor, passed = b.floor(folder), 0
+				floor, passed = h.floor(folder), 0
 			}
 			if obj.Name < floor {
 				if passed++; passed > page {
@@ -115,19 +110,8 @@ func (b *history) listResults(ctx context.Context) (map[string]*found, error) {
 				}
 				continue
 			}
-			job, slot, failed, err := repository.ParseJobName(obj.Name)
-			if err != nil || b.isDealt(job, slot) {
-				continue
-			}
-			f := all[job]
-			if f == nil {
-				f = &found{failed: map[string]bool{}}
-				all[job] = f
-			}
-			if failed > 0 {
-				f.failed[slot] = true
-			} else {
-				f.slots = append(f.slots, slot)
+			if n, err := repository.ParseJobName(obj.Name); err == nil && n.Final() {
+				all = append(all, n)
 			}
 		}
 	}
@@ -135,123 +119,116 @@ func (b *history) listResults(ctx context.Context) (map[string]*found, error) {
 }
 
 // floor is the name in a job's folder that no unknown result is before.
-func (b *history) floor(folder string) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	j := b.known[strings.TrimSuffix(strings.TrimPrefix(folder, "jobs/"), "/")]
-	if j == nil || j.newest.IsZero() {
+func (h *history) floor(folder string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.of(strings.TrimSuffix(strings.TrimPrefix(folder, "jobs/"), "/"))
+	newest := time.Time{}
+	for _, r := range []*Run{j.success, j.failure} {
+		if r != nil && !h.ahead(r.Slot) {
+			at, _, _ := repository.ParseSlot(r.Slot)
+			newest = later(newest, at)
+		}
+	}
+	if newest.IsZero() {
 		return folder
 	}
-	return folder + repository.SlotName(j.newest.Add(-late))
+	return folder + repository.SlotName(newest.Add(-late))
 }
 
-func (b *history) isDealt(job, slot string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	j := b.known[job]
-	return j != nil && j.seen[slot]
-}
-
-// readNewest reads the results that may be the newest success or failure, the
-// newest first. One without a failed attempt is hardly a failure, so of a long
-// history few are read.
-func (b *history) readNewest(ctx context.Context, job string, f *found) error {
-	slices.SortFunc(f.slots, func(x, y string) int { return strings.Compare(y, x) })
-	var errs []error
-	for _, slot := range f.slots {
-		if !b.wanted(job, slot, f.failed[slot]) {
-			b.dealt(job, slot)
-			continue
-		}
-		switch err := b.learn(ctx, job, slot); {
-		case errors.Is(err, repository.ErrAltered):
-			b.dealt(job, slot) // said once
-			errs = append(errs, err)
-		case err != nil:
-			return errors.Join(append(errs, err)...)
-		}
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
 	}
-	return errors.Join(errs...)
+	return a
 }
 
-func (b *history) wanted(job, slot string, failed bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	j := b.known[job]
-	return j == nil || b.newer(slot, j.success) || failed && b.newer(slot, j.failure)
-}
-
-// newer says that a slot is to be shown rather than a result that is known. Slots
-// of the future are not: somebody's clock was wrong when they were done.
-func (b *history) newer(slot string, known *repository.JobResult) bool {
-	return !b.ahead(slot) && (known == nil || known.Slot < slot || b.ahead(known.Slot))
-}
-
-func (b *history) ahead(slot string) bool {
-	return slot > repository.SlotName(b.now().Add(time.Hour))
-}
-
-// learn reads the result of one slot. One that is gone again is no error.
-func (b *history) learn(ctx context.Context, job, slot string) error {
-	if b.isDealt(job, slot) {
-		return nil
+// of is what is known of a job. The caller has the lock.
+func (h *history) of(job string) *jobHistory {
+	j := h.known[job]
+	if j == nil {
+		j = &jobHistory{damaged: map[repository.JobName]bool{}}
+		h.known[job] = j
 	}
-	result, err := b.repo.ReadJobResult(ctx, repository.JobResultName(job, slot))
+	return j
+}
+
+// newest returns the newest success and the newest failure of a job; nil for none.
+func (h *history) newest(job string) (success, failure *Run) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.of(job)
+	return j.success, j.failure
+}
+
+// isDoneSince reports whether a run of a job answered a slot of its schedule: it was for this
+// slot or a newer one, or for an older one and was under way when this one came due.
+func (h *history) isDoneSince(job string, slot time.Time) bool {
+	success, failure := h.newest(job)
+	return slices.ContainsFunc([]*Run{success, failure}, func(r *Run) bool {
+		if r == nil || h.ahead(r.Slot) {
+			return false
+		}
+		at, occasion, err := repository.ParseSlot(r.Slot)
+		return err == nil && (!at.Before(slot) || !occasion && !r.Finished.Before(slot) && r.Finished.Before(h.now().Add(time.Hour)))
+	})
+}
+
+// ahead reports whether a slot is in the future: the clock of the agent that ran it was wrong.
+func (h *history) ahead(slot string) bool {
+	return slot > repository.SlotName(h.now().Add(time.Hour))
+}
+
+// wanted reports whether a result is newer than the known one.
+func (h *history) wanted(n repository.JobName) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.of(n.Job)
+	return !j.damaged[n] && h.newer(n.Slot, *j.kind(n.Kind == repository.JobDone))
+}
+
+func (j *jobHistory) kind(success bool) **Run {
+	if success {
+		return &j.success
+	}
+	return &j.failure
+}
+
+func (h *history) newer(slot string, known *Run) bool {
+	return !h.ahead(slot) && (known == nil || known.Slot < slot || h.ahead(known.Slot))
+}
+
+// readOne reads one result. An unsigned one does not count; one that cannot be read is an
+// error once.
+func (h *history) readOne(ctx context.Context, n repository.JobName) error {
+	record, err := h.repo.ReadJob(ctx, n)
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
-		return nil
-	case errors.Is(err, repository.ErrAltered) && !b.repo.Doubtful(err):
-		return nil // nobody's who is trusted: the slot is not done for it
+		return nil // deleted since
 	case errors.Is(err, repository.ErrAltered):
-		b.dealt(job, slot)
+		h.mu.Lock()
+		h.of(n.Job).damaged[n] = true
+		h.mu.Unlock()
+		if !h.repo.Doubtful(err) {
+			return nil
+		}
 		return err
 	case err != nil:
 		return err
 	}
-	b.note(result)
+	h.noteProcess(record)
+	h.note(record)
 	return nil
 }
 
 // note takes a result into the history.
-func (b *history) note(r repository.JobResult) {
-	b.dealt(r.Job, r.Slot)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	j := b.known[r.Job]
-	newest := &j.failure
-	switch {
-	case r.Skipped:
-		return
-	case r.OK:
-		newest = &j.success
-	}
-	if b.newer(r.Slot, *newest) {
-		*newest = &r
-	}
-}
-
-// dealt says that a result needs no more reading.
-func (b *history) dealt(job, slot string) {
-	at, _, err := repository.ParseSlot(slot)
-	if err != nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	j := b.known[job]
-	if j == nil {
-		j = &jobHistory{seen: map[string]bool{}}
-		b.known[job] = j
-	}
-	j.seen[slot] = true
-	if !b.ahead(slot) && (at.After(j.newest) || b.ahead(repository.SlotName(j.newest))) {
-		j.newest = at
-	}
-	// Below the floor nothing is asked for; keep a little more than that.
-	floor := repository.SlotName(j.newest.Add(-late - time.Hour))
-	for s := range j.seen {
-		if s < floor {
-			delete(j.seen, s)
+func (h *history) note(r repository.JobRecord) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known := h.of(r.Job).kind(r.OK); h.newer(r.Slot, *known) {
+		*known = &Run{
+			Slot: r.Slot, Agent: r.Holder, Attempt: r.Attempt, Started: r.Started, Finished: r.Finished,
+			OK: r.OK, Text: r.Text, Backup: r.Backup, Bytes: r.Bytes, Damaged: r.Damaged, Detail: r.Detail, About: r.Agent,
 		}
 	}
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
-// write stores a result, beside a failed attempt where it is none.
+// write stores a result.
 func write(t *testing.T, r *repository.Repository, job, slot string, good bool) {
 	t.Helper()
-	result := repository.JobResult{Job: job, Slot: slot, Attempt: 1, Holder: "x", OK: good, Text: "of " + slot}
+	kind := repository.JobDone
 	if !good {
-		ok(t, r.WriteJobFailed(t.Context(), result))
+		kind = repository.JobFailed
 	}
-	ok(t, r.WriteJobResult(t.Context(), result))
+	ok(t, r.WriteJob(t.Context(), repository.JobName{Job: job, Slot: slot, Kind: kind}, repository.JobRecord{Job: job, Slot: slot, Attempt: 1, Holder: "x", OK: good, Text: "of " + slot}))
 }
 
 func day(n int) string {
 	return repository.SlotName(time.Date(1999, 1, 1, 1, 0, 0, 0, time.UTC).AddDate(0, 0, n))
 }
 
-// expect compares the slots of the newest runs; empty for none.
-func expect(t *testing.T, h History, last, success, failure string) {
+// expect compares the slots of the newest runs of a job; empty for none.
+func expect(t *testing.T, h *history, job, success, failure string) {
 	t.Helper()
 	slotOf := func(r *Run) string {
 		if r == nil {
@@ -35,8 +35,9 @@ func expect(t *testing.T, h History, last, success, failure string) {
 		}
 		return r.Slot
 	}
-	if got, want := [3]string{slotOf(h.Last), slotOf(h.LastSuccess), slotOf(h.LastFailure)}, [3]string{last, success, failure}; got != want {
-		t.Errorf("last, success and failure are %q, want %q", got, want)
+	gotSuccess, gotFailure := h.newest(job)
+	if got, want := [2]string{slotOf(gotSuccess), slotOf(gotFailure)}, [2]string{success, failure}; got != want {
+		t.Errorf("success and failure are %q, want %q", got, want)
 	}
 }
 
@@ -45,12 +46,6 @@ func historyOf(t *testing.T, s sinks.Sink) *history {
 	repo, err := repository.Open(t.Context(), s)
 	ok(t, err)
 	return &history{repo: repo, now: time.Now, known: map[string]*jobHistory{}}
-}
-
-func read(t *testing.T, h *history) (map[string]History, error) {
-	t.Helper()
-	err := h.History(t.Context())
-	return h.Known(), err
 }
 
 // A long history costs few requests at first, and next to none afterwards; results
@@ -66,41 +61,41 @@ func TestHistory(t *testing.T) {
 		faulty := sinktest.NewFaulty(h)
 		b := historyOf(t, faulty)
 		opened := faulty.Calls(sinktest.Open)
-		all, err := read(t, b)
+		err := b.read(t.Context())
 		ok(t, err)
-		expect(t, all["full"], day(299), day(299), day(211))
+		expect(t, b, "full", day(299), day(211))
 		if n := faulty.Calls(sinktest.Open) - opened; n > 300+2 { // drills that all failed are read, once
 			t.Errorf("%d results were read", n)
 		}
-		expect(t, all["drill"], day(299), "", day(299))
+		expect(t, b, "drill", "", day(299))
 
 		opened, lists := faulty.Calls(sinktest.Open), h.lists.Load()
 		write(t, repo, "full", day(301), true)
 		write(t, repo, "full", day(300), false) // an older slot, later
 		write(t, repo, "prune", day(300), true)
-		all, err = read(t, b)
+		err = b.read(t.Context())
 		ok(t, err)
-		expect(t, all["full"], day(301), day(301), day(300))
-		expect(t, all["prune"], day(300), day(300), "")
-		all, err = read(t, b)
+		expect(t, b, "full", day(301), day(300))
+		expect(t, b, "prune", day(300), "")
+		err = b.read(t.Context())
 		ok(t, err)
-		expect(t, all["full"], day(301), day(301), day(300))
+		expect(t, b, "full", day(301), day(300))
 		if n := faulty.Calls(sinktest.Open) - opened; n != 3 || h.lists.Load()-lists != 2 {
 			t.Errorf("%d results were read, %d lists", n, h.lists.Load()-lists)
 		}
 
-		_, err = sinks.Put(t.Context(), m, repository.JobResultName("full", day(302)), []byte("{"), sinks.CreateOptions{})
+		_, err = sinks.Put(t.Context(), m, repository.JobName{Job: "full", Slot: day(302)}.String(), []byte("{"), sinks.CreateOptions{})
 		require.NoError(t, err)
-		all, err = read(t, b)
+		err = b.read(t.Context())
 		require.ErrorIs(t, err, repository.ErrAltered)
-		expect(t, all["full"], day(301), day(301), day(300))
-		all, err = read(t, b)
+		expect(t, b, "full", day(301), day(300))
+		err = b.read(t.Context())
 		ok(t, err) // said once
-		expect(t, all["full"], day(301), day(301), day(300))
+		expect(t, b, "full", day(301), day(300))
 		h.away.Store(true)
-		all, err = read(t, b)
+		err = b.read(t.Context())
 		require.Error(t, err, "no error while the repository is away")
-		expect(t, all["full"], day(301), day(301), day(300))
+		expect(t, b, "full", day(301), day(300))
 	})
 }
 
@@ -118,11 +113,8 @@ func TestHistoryOfYears(t *testing.T) {
 		b := historyOf(t, h)
 		for i, want := range []int64{1, 3, 3} {
 			before := h.lists.Load()
-			all, err := read(t, b)
-			ok(t, err)
-			if all["merge"].Last == nil || all["merge"].Last.Slot != repository.SlotName(begin.Add(2499*time.Hour)) {
-				t.Errorf("%+v", all["merge"])
-			}
+			ok(t, b.read(t.Context()))
+			expect(t, b, "merge", repository.SlotName(begin.Add(2499*time.Hour)), "")
 			if got := h.lists.Load() - before; got != want {
 				t.Errorf("round %d: %d lists, want %d", i, got, want)
 			}

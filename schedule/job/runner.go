@@ -1,34 +1,3 @@
-// Package job says when a job is to be run, by whom, and how it ended. Of several
-// agents that know nothing of each other the one that holds the repository's lease
-// runs the jobs. It promises:
-//
-//  1. A slot has one result, whoever wrote it; a result is never replaced, and
-//     one that comes late is [ErrLost].
-//  2. When the holder dies or stalls, another agent takes the lease, which needs the
-//     repository for that and nothing else: no quorum, no clock that agrees with
-//     another host's. Work under a lease ends half a minute before that.
-//  3. Of the slots that are past, the newest one that has no result is done, and
-//     only that: after a day of outage an hourly job runs once, not 24 times. Slots
-//     from before the repository was made are nobody's.
-//  4. In one agent a job never runs twice at once. A slot that comes due while
-//     the one before it still runs is skipped, and that is its result.
-//  5. A repository that is away costs no slot: it is tried again until the next slot
-//     is due, which is then done instead.
-//  6. An attempt is recorded before it begins, and there are three at most: a job
-//     that kills its process does not go round.
-//  7. A run that the agent itself asks for ([Runner.Demand]) is done by that agent, lease
-//     or not, and has one attempt.
-//  8. That two agents have one name is found out: [Runner.DuplicateName].
-//
-// What a job owes: it ends soon after its context does, and what it writes under
-// a name that follows from job and slot it writes once, so that one which wakes up
-// late can't do harm. Nobody can be fenced off in S3.
-//
-// # Requests
-//
-// Each minute the holder writes a heartbeat and each other agent makes a LIST and a
-// GET. [Runner.History] is a LIST (more where nobody may delete old results: one for
-// each 1,000 new ones). A slot takes 2 LIST and 2 PUT.
 package job
 
 import (
@@ -40,56 +9,79 @@ import (
 	"sync"
 	"time"
 
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 )
 
 const (
-	// Grace is how long a run that was stopped may take to write that down.
+	// Grace is how long a run that was stopped may take to record that.
 	Grace = 5 * time.Second
 	// MaxAttempts is after how many a failure is the slot's result.
 	MaxAttempts = 3
-	// demandsWaiting is how many demands of one job may wait to be begun.
-	demandsWaiting = 8
-	// clockEvery is how often the wall clock is looked at: timers stand still while a
-	// host is suspended, and know nothing of a clock that was set.
+	// clockEvery is how often the conditions are evaluated, by the wall clock: timers stand
+	// still while a host is suspended, and do not follow a clock that was set.
 	clockEvery = 30 * time.Second
-	// firstRetry and lastRetry are between tries while the repository is away.
+	// firstRetry and lastRetry are between tries while the repository is unreachable.
 	firstRetry, lastRetry = 5 * time.Second, time.Minute
-	// demandTries is how often the runner tries to begin a demand, for about ten
-	// minutes: slots of the schedule wait behind it.
-	demandTries = 14
 	// afterFailure is the time to the next attempt, times the one that failed.
 	afterFailure = time.Minute
+	// Heartbeat is how often a run shows that it is under way, and other agents check that.
+	Heartbeat = time.Minute
+	// lostAfter is how long the others wait after they saw the newest sign of a run for the
+	// first time before they make the next attempt: three missed ones.
+	lostAfter = 3 * Heartbeat
+	// margin is how long before that the run ends.
+	margin = 30 * time.Second
+	// preferredWait is how long an agent leaves a slot to those that should do it: they may
+	// evaluate the conditions that much later.
+	preferredWait = 3 * clockEvery
+	// beatRetry is how soon a sign that could not be written is tried again.
+	beatRetry = 10 * time.Second
+	// noticed is for how long a duplicate name is reported.
+	noticed = 24 * time.Hour
 )
+
+// ErrLost says that a run could not show for too long that it is under way: another agent
+// makes the next attempt, and the run does not count.
+var ErrLost = errors.New("another agent has taken over, or may have")
 
 // Entry is a job as it is to be run here.
 type Entry struct {
 	Spec
-	// Off says why the job does not run here, in words; empty where it does. Its
+	// Off is why the job does not run here, in words; empty if it does. Its
 	// history is shown all the same.
 	Off string
-	// Here runs the job whoever holds the lease.
+	// Here runs the job without leaving it to the agents that should do it.
 	Here bool
-	// Timeout ends a run that takes longer; 0: nothing does.
+	// Timeout ends a run that takes longer; 0: none does.
 	Timeout time.Duration
+	// Due returns an occasion to run the job besides its schedule; nil for none. It makes no
+	// request. Nil: the job has a schedule only.
+	Due func(now time.Time) *Occasion
 	// Do does the job once. It ends soon after ctx; its error is why it failed.
-	// With an error, what the Result says of a backup, bytes and a verdict counts
-	// all the same.
+	// With an error, the Result's other fields count all the same.
 	Do func(ctx context.Context, t *Task) (Result, error)
+}
+
+// Occasion is a reason to run a job, found in the repository. It has one attempt.
+type Occasion struct {
+	// Slot names the occasion, the same on all agents: repository.DemandSlot.
+	Slot string
+	// Seen is when the repository was listed that shows it. What was listed before a run
+	// of the job ended is not a reason for another one.
+	Seen time.Time
+	Arg  any  // for Task.Arg
+	Here bool // as Entry.Here
 }
 
 // Options say how an agent takes part.
 type Options struct {
 	// Agent is the agent's name: the same after a restart, and no other agent's.
 	Agent string
-	// Alone promises that no other agent uses the repository: the jobs need no lease.
-	// Without it, of two writers racing for one name the repository must let exactly
-	// one win (sinks.Abilities).
-	Alone bool
-	// Prefer says that this agent should have the lease rather than another one:
-	// where it is false, it leaves a free one to others for a while. nil: always.
+	// Prefer reports whether this agent should do the jobs rather than another one: if
+	// not, it leaves each slot to others for a while. nil: always.
 	Prefer func() bool
-	// About describes the agent in the heartbeats of its lease; may be nil.
+	// About describes the agent in its records; may be nil.
 	About  func() *repository.Agent
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -98,27 +90,25 @@ type Options struct {
 type Runner struct {
 	Options
 	*history
-	repo    *repository.Repository
-	lease   *lease // nil: none is needed
-	process string
-	now     func() time.Time // the wall clock
-	loops   []*loop
+	now   func() time.Time // the wall clock
+	loops []*loop
+	// open is closed when Run has set the history's repository and the timetables.
+	open chan struct{}
 }
 
-// NewRunner makes a Runner for entries. It asks nothing yet.
-func NewRunner(repo *repository.Repository, o Options, entries []Entry) (*Runner, error) {
+// NewRunner makes a Runner for entries. It makes no request.
+func NewRunner(o Options, entries []Entry) (*Runner, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{Options: o, repo: repo, process: newProcess(), now: time.Now}
-	r.history = &history{repo: repo, now: func() time.Time { return r.now() }, known: map[string]*jobHistory{}}
+	r := &Runner{Options: o, now: time.Now, open: make(chan struct{})}
+	r.history = &history{agent: o.Agent, process: newProcess(), now: func() time.Time { return r.now() }, known: map[string]*jobHistory{}}
 	var errs []error
 	if o.Agent == "" {
 		errs = append(errs, errors.New("an agent needs a name of its own to share jobs: set the key name"))
 	}
-	leased := false
 	for _, e := range entries {
-		times, err := e.Timetable(repo.ID())
+		_, err := e.Timetable("")
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -127,17 +117,7 @@ func NewRunner(repo *repository.Repository, o Options, entries []Entry) (*Runner
 		case e.Do == nil && e.Off == "":
 			errs = append(errs, fmt.Errorf("job %s has nothing to do, and nothing says why", e.Name))
 		}
-		leased = leased || e.Off == "" && !e.Here
-		r.loops = append(r.loops, &loop{Runner: r, Entry: e, times: times, log: o.Logger.With("job", e.Name), poke: make(chan struct{}, 1)})
-	}
-	if !o.Alone && leased {
-		r.lease = newLease(repo, o.Agent, o.Prefer, o.Logger, func() {
-			for _, l := range r.loops {
-				l.wake()
-			}
-		})
-		r.lease.about = o.About
-		r.process = r.lease.process
+		r.loops = append(r.loops, &loop{Runner: r, Entry: e, log: o.Logger.With("job", e.Name), poke: make(chan struct{}, 1), busy: make(chan struct{}, 1)})
 	}
 	return r, errors.Join(errs...)
 }
@@ -149,117 +129,83 @@ func (r *Runner) loop(job string) *loop {
 	return nil
 }
 
-// Run runs the jobs until ctx ends. What is under way then is stopped, recorded
-// as such within Grace, so that another agent goes on at once, and has ended when
-// Run returns. What others did it reads at its beginning alone: later, History does. It
-// may be called once.
-func (r *Runner) Run(ctx context.Context) error {
-	var running, leasing sync.WaitGroup
-	if r.lease != nil {
-		leasing.Go(func() { r.lease.run(ctx) })
+// Run runs the jobs of a repository until ctx ends. It stops what is under way then, records
+// that within Grace, so that another agent continues at once, and returns when it has ended.
+// It reads what others did at its beginning only: later, History does. It may be called once.
+func (r *Runner) Run(ctx context.Context, repo *repository.Repository) {
+	r.repo, r.started = repo, r.now()
+	for _, l := range r.loops {
+		l.times, _ = l.Timetable(repo.ID()) // NewRunner made it as well
 	}
+	close(r.open)
+	var running sync.WaitGroup
 	for _, l := range r.loops {
 		running.Go(func() { l.run(ctx) })
 	}
-	if err := r.History(ctx); err != nil && ctx.Err() == nil {
+	if err := r.read(ctx); err != nil && ctx.Err() == nil {
 		r.Logger.Warn("results of jobs cannot be read", "error", err)
 	}
 	running.Wait()
-	leasing.Wait()
-	if r.lease != nil {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), Grace)
-		defer cancel()
-		r.lease.release(last)
-	}
-	return nil
 }
 
-// Runs reports whether this agent runs the slots of a job now.
-func (r *Runner) Runs(job string) bool {
-	l := r.loop(job)
-	return l != nil && l.Off == "" && (l.Here || r.lease == nil || r.lease.holds() != 0)
-}
-
-// DuplicateName says that another agent runs under this one's name, as far as it held
-// the lease within a day.
-func (r *Runner) DuplicateName() bool {
-	if r.lease == nil {
+// isOpen reports whether Run was called: the repository was reached.
+func (r *Runner) isOpen() bool {
+	select {
+	case <-r.open:
+		return true
+	default:
 		return false
 	}
-	r.lease.mu.Lock()
-	defer r.lease.mu.Unlock()
-	return !r.lease.duplicateName.IsZero() && time.Since(r.lease.duplicateName) < 24*time.Hour
 }
 
-// Holder is the newest heartbeat of the lease of the jobs; zero if none is known.
-func (r *Runner) Holder() repository.Lease {
-	if r.lease == nil {
-		return repository.Lease{}
+// History reads how runs of other agents ended since it was last called: one request, as a
+// rule. With an error, what was known before stays.
+func (r *Runner) History(ctx context.Context) error {
+	if !r.isOpen() {
+		return nil
 	}
-	r.lease.mu.Lock()
-	defer r.lease.mu.Unlock()
-	return r.lease.current
+	return r.read(ctx)
 }
 
-// StrayLease is the name of an object that is no heartbeat of the lease and was passed
-// over within a day; empty for none.
-func (r *Runner) StrayLease() string {
-	if r.lease == nil {
-		return ""
+// Wake evaluates the conditions now, because something changed.
+func (r *Runner) Wake() {
+	for _, l := range r.loops {
+		select {
+		case l.poke <- struct{}{}:
+		default:
+		}
 	}
-	r.lease.mu.Lock()
-	defer r.lease.mu.Unlock()
-	if time.Since(r.lease.straySeen) >= 24*time.Hour {
-		return ""
-	}
-	return r.lease.stray
 }
 
-// Demand is a run that the agent itself asked for. It lives in this process only, and
-// has one attempt.
-type Demand struct {
-	slot string
-	arg  any
-	done chan struct{}
-	err  error
-}
+// errNotOpen is why nothing runs before Run was called.
+var errNotOpen = errors.New("the repository was not reached yet")
 
-// Done is closed when the run has ended, or the runner has given it up.
-func (d *Demand) Done() <-chan struct{} { return d.done }
-
-// Err returns why the run failed; nil after a success. Call it after Done.
-func (d *Demand) Err() error { return d.err }
-
-// Demand asks for a run of a job of this Runner as soon as no other run of it is under
-// way here. Of agents that demand one slot, one does it; an empty slot is a new one. The
-// run gets arg as it is.
-func (r *Runner) Demand(job, slot string, arg any) (*Demand, error) {
-	if slot == "" {
-		slot = repository.NewDemandSlot(r.now())
-	}
+// RunNow runs a job here once, as soon as no other run of it is under way here. It
+// returns why that failed.
+func (r *Runner) RunNow(ctx context.Context, job string, arg any) error {
 	l := r.loop(job)
-	d := &Demand{slot: slot, arg: arg, done: make(chan struct{})}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	switch {
 	case l.Off != "":
-		return nil, fmt.Errorf("job %s does not run here: %s", job, l.Off)
-	case len(l.demands) >= demandsWaiting:
-		return nil, fmt.Errorf("job %s: %d runs are waiting already: wait for them", job, len(l.demands))
+		return fmt.Errorf("job %s does not run here: %s", job, l.Off)
+	case !r.isOpen():
+		return errNotOpen
 	}
-	l.demands = append(l.demands, d)
-	l.wake()
-	return d, nil
+	select {
+	case l.busy <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer l.Wake() // for a slot that came due during this run
+	defer l.free()
+	_, err := l.attempt(ctx, (&pursuit{}).of(repository.NewDemandSlot(r.now()), l.log), Occasion{Arg: arg, Here: true}, 1)
+	return err
 }
 
-// Status is the jobs as they stand, in the order of the entries. It asks nobody.
+// Status is the jobs as they are, in the order of the entries. It makes no request.
 func (r *Runner) Status() []Status {
-	known := r.Known()
 	all := make([]Status, 0, len(r.loops))
 	for _, l := range r.loops {
-		job, h := l.status(), known[l.Name]
-		job.Last, job.LastSuccess, job.LastFailure = h.Last, h.LastSuccess, h.LastFailure
-		all = append(all, job)
+		all = append(all, l.show())
 	}
 	return all
 }
@@ -271,35 +217,47 @@ type loop struct {
 	times *Timetable
 	log   *slog.Logger
 	poke  chan struct{} // something changed: of 1, so that it never blocks
+	busy  chan struct{} // of 1: a run is being begun, or under way
 
 	mu      sync.Mutex
-	demands []*Demand
 	task    *Task
 	waiting string
 
-	// Of the goroutine alone.
-	settled time.Time // the newest slot that needs nothing more
-	tried   slotState
-	begun   attempt // what this process began last
-	seen    attempt // another's, and since when
-	since   time.Time
-	now     span
+	// Under busy.
+	ended            time.Time // when the last run ended
+	scheduled, other pursuit
+	slots            span
 }
 
-// attempt is one at a slot.
-type attempt struct {
-	slot   string
-	number int
-}
-
-// slotState is what came of trying a slot.
-type slotState struct {
+// pursuit is what came of the attempts at a slot here.
+type pursuit struct {
 	slot     string
-	from     time.Time // not to be tried before, by the monotonic clock
-	failures int       // of the repository, in a row
+	done     bool
+	from     time.Time       // not to be tried before, by the monotonic clock
+	failures int             // of the repository, in a row
+	begun    time.Time       // when this agent first saw that it is due
+	watched  map[string]sign // runs without a result, by slot
 }
 
-// span is between two slots: it spares working them out at each glance.
+// sign is the newest sign of a run, and since when it is seen.
+type sign struct {
+	attempt, beats int
+	holder         string
+	since          time.Time
+}
+
+// of is the pursuit of a slot: another slot begins anew.
+func (p *pursuit) of(slot string, log *slog.Logger) *pursuit {
+	if p.slot != slot {
+		if p.failures > 0 && !p.done {
+			log.Warn("a slot was skipped because the repository was unreachable", "slot", p.slot, "next", slot)
+		}
+		*p = pursuit{slot: slot, begun: time.Now(), watched: map[string]sign{}}
+	}
+	return p
+}
+
+// span is between two slots: it spares working them out each time.
 type span struct{ due, next time.Time }
 
 // around is the newest slot at or before a time, and the one after it.
@@ -310,19 +268,23 @@ func (s *span) around(at time.Time, times *Timetable) (due, next time.Time) {
 	return s.due, s.next
 }
 
-func (l *loop) wake() {
-	select {
-	case l.poke <- struct{}{}:
-	default:
-	}
-}
+func (l *loop) free() { <-l.busy }
 
-func (l *loop) status() Status {
+func (l *loop) show() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	job := Status{Name: l.Name, Schedule: l.Schedule, Off: l.Off, Waiting: l.waiting}
-	if job.Off == "" {
-		job.Next = l.times.Next(l.Runner.now())
+	job.LastSuccess, job.LastFailure = l.newest(l.Name)
+	job.Last = job.LastSuccess
+	if job.Last == nil || job.LastFailure != nil && job.LastFailure.Slot > job.Last.Slot {
+		job.Last = job.LastFailure
+	}
+	switch {
+	case job.Off != "":
+	case !l.isOpen():
+		job.Waiting = errNotOpen.Error()
+	default:
+		job.Next = l.times.Next(l.now())
 	}
 	if l.task != nil {
 		job.Running = l.task.Run()
@@ -343,70 +305,69 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// step does what is due, and says how long nothing will be.
+// step does what is due, and returns how long nothing will be.
 func (l *loop) step(ctx context.Context) time.Duration {
 	if l.Off != "" {
 		return clockEvery
 	}
-	l.mu.Lock()
-	demands := l.demands
-	l.mu.Unlock()
-	if len(demands) > 0 {
-		return l.try(ctx, demands[0].slot, demands[0])
+	select {
+	case l.busy <- struct{}{}:
+		defer l.free()
+	default:
+		return clockEvery // RunNow wakes this loop at its end
 	}
-	now := l.Runner.now()
-	due, next := l.now.around(now, l.times)
-	// What was due before there was a repository, nobody has missed.
-	nothing := due.IsZero() || due.Equal(l.settled) || due.Before(l.repo.Created())
-	if runs := l.Runs(l.Name); nothing || !runs {
-		why := ""
-		if !nothing && !runs {
-			why = l.lease.why()
+	now := l.now()
+	if l.Due != nil {
+		if o := l.Due(now); o != nil && o.Seen.After(l.ended) {
+			if p := l.other.of(o.Slot, l.log); !p.done {
+				return l.try(ctx, p, *o, 1)
+			}
 		}
-		l.wait(why)
-		if next.IsZero() {
-			return clockEvery
-		}
-		return min(clockEvery, next.Sub(now))
 	}
-	return l.try(ctx, repository.SlotName(due), nil)
+	due, next := l.slots.around(now, l.times)
+	wait := clockEvery
+	if !next.IsZero() {
+		wait = min(wait, next.Sub(now))
+	}
+	// What was due before there was a repository was not missed.
+	if due.IsZero() || due.Before(l.repo.Created()) || l.isDoneSince(l.Name, due) {
+		l.wait("")
+		return wait
+	}
+	p := l.scheduled.of(repository.SlotName(due), l.log)
+	if p.done {
+		l.wait("")
+		return wait
+	}
+	return l.try(ctx, p, Occasion{}, MaxAttempts)
 }
 
-// try goes for a slot once: of the schedule, or of a demand.
-func (l *loop) try(ctx context.Context, slot string, d *Demand) time.Duration {
-	if l.tried.slot != slot {
-		if l.tried.failures > 0 {
-			l.log.Warn("a slot was passed over while the repository was away", "slot", l.tried.slot, "next", slot)
-		}
-		l.tried = slotState{slot: slot}
+// try makes one attempt at a slot, and returns how soon to evaluate the conditions again.
+func (l *loop) try(ctx context.Context, p *pursuit, o Occasion, limit int) time.Duration {
+	from := p.from
+	if !o.Here && !l.Here && l.Prefer != nil && !l.Prefer() {
+		from = later(from, p.begun.Add(preferredWait))
 	}
-	if wait := time.Until(l.tried.from); wait > 0 {
+	if wait := time.Until(from); wait > 0 {
 		return min(wait, clockEvery)
 	}
-	task, why, err := l.begin(ctx, slot, d)
+	begun := l.ended
+	why, err := l.attempt(ctx, p, o, limit)
 	switch {
-	case task != nil:
-		l.work(ctx, task)
-		return 0
-	case err == nil && why == done:
-		l.settle(slot, d, nil)
+	case p.done || l.ended != begun: // it ran
 		return 0
 	case err == nil:
-		l.tried.failures = 0
+		p.failures = 0
 		l.wait(why)
+		p.from = time.Now().Add(Heartbeat)
 		return clockEvery
 	}
-	if l.tried.failures++; l.tried.failures == 1 && ctx.Err() == nil {
-		l.log.Warn("a slot cannot be begun; it is tried again", "slot", slot, "error", err)
-	}
-	if d != nil && l.tried.failures >= demandTries {
-		l.log.Error("a demand is given up: it cannot be begun", "slot", slot, "error", err)
-		l.settle(slot, d, fmt.Errorf("given up: it cannot be begun: %w", err))
-		return 0
+	if p.failures++; p.failures == 1 && ctx.Err() == nil {
+		l.log.Warn("a slot cannot be begun; it is tried again", "slot", p.slot, "error", err)
 	}
 	l.wait("the slot cannot be begun: " + err.Error())
-	pause := min(firstRetry<<min(l.tried.failures-1, 10), lastRetry)
-	l.tried.from = time.Now().Add(pause)
+	pause := min(firstRetry<<min(p.failures-1, 10), lastRetry)
+	p.from = time.Now().Add(pause)
 	return min(pause, clockEvery)
 }
 
@@ -416,17 +377,73 @@ func (l *loop) wait(why string) {
 	l.waiting = why
 }
 
-// settle says that a slot needs nothing more here; err is why a demand's run failed.
-func (l *loop) settle(slot string, d *Demand, err error) {
-	l.tried = slotState{}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting = ""
-	if d == nil {
-		l.settled, _, _ = repository.ParseSlot(slot) // the schedule gave it
-		return
+// isUnderWay reports whether another agent's run may be under way: its holder has shown
+// that, by a sign that this agent saw for the first time within lostAfter. No clocks of two
+// hosts are compared.
+func (l *loop) isUnderWay(ctx context.Context, p *pursuit, state repository.SlotState) (bool, error) {
+	if state.Newest == 0 || state.Ended {
+		return false, nil
 	}
-	l.demands = slices.DeleteFunc(l.demands, func(o *Demand) bool { return o == d })
-	d.err = err
-	close(d.done)
+	seen := p.watched[state.Slot]
+	if seen.attempt != state.Newest {
+		newest, err := l.repo.ReadJob(ctx, repository.JobName{Job: l.Name, Slot: state.Slot, Kind: repository.JobBegun, Attempt: state.Newest})
+		switch {
+		case errors.Is(err, repository.ErrAltered):
+			newest.Holder = "an agent whose record cannot be read"
+		case err != nil:
+			return false, err
+		}
+		l.noteProcess(newest)
+		seen = sign{attempt: state.Newest, holder: newest.Holder, since: time.Now()}
+	}
+	if seen.beats != state.Beats {
+		seen.beats, seen.since = state.Beats, time.Now()
+	}
+	p.watched[state.Slot] = seen
+	// This agent's own is of its process before: here no run is under way.
+	return seen.holder != l.Agent && time.Since(seen.since) < lostAfter, nil
+}
+
+// beat shows until ctx ends that a run is under way: from a time on at which it was last
+// shown. It ends the run half a minute before another agent may take it for dead.
+func (l *loop) beat(ctx context.Context, lost context.CancelCauseFunc, name repository.JobName, record repository.JobRecord, shown time.Time) {
+	var mu sync.Mutex
+	go every(ctx, time.Second, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		// The wall clock as well: while a host is suspended the monotonic one stands still.
+		if max(time.Since(shown), time.Now().Round(0).Sub(shown.Round(0))) >= lostAfter-margin {
+			lost(ErrLost)
+		}
+	})
+	name.Kind, name.Beat = repository.JobBeat, 1
+	for pause := Heartbeat; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		began := time.Now()
+		pause = beatRetry
+		if err := l.repo.WriteJob(ctx, name, record); err == nil || errors.Is(err, sinks.ErrExists) { // by a put whose answer was lost
+			mu.Lock()
+			shown = began
+			mu.Unlock()
+			name.Beat++
+			pause = Heartbeat
+		}
+	}
+}
+
+func every(ctx context.Context, interval time.Duration, do func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			do()
+		}
+	}
 }

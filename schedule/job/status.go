@@ -1,6 +1,11 @@
 package job
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+)
 
 // Status is a job as it stands; its JSON form is part of the agent's status.
 type Status struct {
@@ -33,6 +38,11 @@ type Run struct {
 	Text   string `json:"text,omitempty"`
 	Backup string `json:"backup,omitempty"` // the full snapshot that was made
 	Bytes  int64  `json:"bytes,omitempty"`  // stored or read
+	// Damaged reports that it failed because it found damage in the repository.
+	Damaged bool            `json:"damaged,omitempty"`
+	Detail  json.RawMessage `json:"-"` // Result.Detail
+	// About describes the agent; nil if that is not known.
+	About *repository.Agent `json:"-"`
 	// Phase, Done and Total are the progress of a run under way.
 	Phase string `json:"phase,omitempty"`
 	Done  int64  `json:"done,omitempty"`

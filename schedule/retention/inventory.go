@@ -22,9 +22,9 @@ type Inventory struct {
 	// Verdicts are the oldest first; Sound says that all could be read.
 	Verdicts []Verdict
 	Sound    bool
-	// Claims, Results (of jobs), Heartbeats (of the agents' lease) and Scratch are
-	// objects of use for some time only, each in the order of names.
-	Claims, Results, Heartbeats, Scratch []sinks.Object
+	// Results (of jobs, and other records of theirs) and Scratch are objects of use for some
+	// time only, each in the order of names.
+	Results, Scratch []sinks.Object
 }
 
 // Timeline is one history.

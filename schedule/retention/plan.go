@@ -304,12 +304,9 @@ func sortBackups(all []Backup) {
 const (
 	// recordsAfter is how long verdicts stay to be read after they are of no use.
 	recordsAfter = 30 * 24 * time.Hour
-	// resultsAfter is how long claims on jobs and the results of these stay, longer than
+	// resultsAfter is how long records of jobs stay, longer than
 	// another agent may still be at one.
 	resultsAfter = 35 * 24 * time.Hour
-	// heartbeatsAfter is how long those of the lease stay: longer than any process that
-	// knows an old one may have been asleep.
-	heartbeatsAfter = 48 * time.Hour
 	// resultsKept is how many of a job's results stay whatever their age, of those after a
 	// failed attempt and of the others: names alone do not show which one was a success.
 	resultsKept = 3
@@ -322,14 +319,13 @@ const (
 type Sweep struct {
 	Verdicts int `json:"verdicts"` // nothing depends on them
 	Records  int `json:"records"`  // of what was pruned
-	Claims   int `json:"claims"`
-	Results  int `json:"results"` // of jobs, and heartbeats of the agents' lease
+	Results  int `json:"results"`  // of jobs, and other records of theirs
 	Scratch  int `json:"scratch"`
 
 	others []string
 }
 
-func (s Sweep) count() int { return s.Verdicts + s.Records + s.Claims + s.Results + s.Scratch }
+func (s Sweep) count() int { return s.Verdicts + s.Records + s.Results + s.Scratch }
 
 func (d *decision) sweep() {
 	s := &d.plan.Sweep
@@ -346,47 +342,33 @@ func (d *decision) sweep() {
 		}
 	}
 	s.Records = len(s.others) - s.Verdicts
-	// Claims before results: a holder that wakes up late finds its own gone, and has lost
-	// even where the result that says so goes as well.
-	s.Claims = s.old(d, d.inv.Claims, resultsAfter)
 	s.Results = s.old(d, d.spareResults(), resultsAfter)
-	if n := len(d.inv.Heartbeats); n > 0 { // the newest counts
-		s.Results += s.old(d, d.inv.Heartbeats[:n-1], heartbeatsAfter)
-	}
 	s.Scratch = s.old(d, d.inv.Scratch, staleAfter)
 }
 
-// spareResults are the results of jobs without the newest of each job: those show how it
-// last went, and without that of the newest slot of its schedule this would be made up
-// for as a missed one. Slots of the future, which a wrong clock made, do not count.
+// spareResults are the records of jobs without the newest results of each job: those show
+// how it last went, and without that of the newest slot of its schedule this slot would be
+// run as a missed one. Slots of the future, which a wrong clock made, do not count.
 func (d *decision) spareResults() []sinks.Object {
-	type slot struct{ job, slot string }
-	failed, stays := map[slot]bool{}, map[slot]bool{}
-	for _, o := range d.inv.Results {
-		if job, name, attempt, err := repository.ParseJobName(o.Name); err == nil && attempt > 0 {
-			failed[slot{job, name}] = true
-		}
-	}
 	type kind struct {
-		job               string
-		failed, scheduled bool
+		job       string
+		kind      repository.JobKind
+		scheduled bool
 	}
-	newest := map[kind]int{}
+	newest, stays := map[kind]int{}, map[string]bool{}
 	for _, o := range slices.Backward(d.inv.Results) {
-		job, name, attempt, err := repository.ParseJobName(o.Name)
-		at, demanded, errSlot := repository.ParseSlot(name)
-		if err != nil || errSlot != nil || attempt > 0 || at.After(d.now.Add(time.Hour)) {
+		n, err := repository.ParseJobName(o.Name)
+		at, demanded, errSlot := repository.ParseSlot(n.Slot)
+		if err != nil || errSlot != nil || !n.Final() || at.After(d.now.Add(time.Hour)) {
 			continue
 		}
-		one := slot{job, name}
-		k := kind{job, failed[one], !demanded}
-		if newest[k]++; newest[k] <= resultsKept {
-			stays[one] = true
-		}
+		k := kind{n.Job, n.Kind, !demanded}
+		newest[k]++
+		stays[o.Name] = newest[k] <= resultsKept
 	}
 	return slices.DeleteFunc(slices.Clone(d.inv.Results), func(o sinks.Object) bool {
-		job, name, _, err := repository.ParseJobName(o.Name)
-		return err != nil || stays[slot{job, name}]
+		_, err := repository.ParseJobName(o.Name)
+		return err != nil || stays[o.Name]
 	})
 }
 

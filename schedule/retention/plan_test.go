@@ -394,34 +394,30 @@ func TestCountsAreWhole(t *testing.T) {
 	}
 }
 
-// What jobs leave goes by the repository's clock: never a job's newest results, nor the
-// newest heartbeat.
+// What jobs leave goes by the repository's clock: never a job's newest results.
 func TestSweepJobs(t *testing.T) {
 	r := newRig(t)
 	r.full(timelineA)
 	begun := r.place.now
 	slot := func(n int) string { return repository.SlotName(begun.AddDate(0, 0, n)) }
-	result := func(slot string) string { return repository.JobResultName("full", slot) }
+	result := func(slot string) string { return repository.JobName{Job: "full", Slot: slot}.String() }
 	for n := range 10 {
 		r.put(result(slot(n)), "x")
-		r.put(repository.ClaimName("full", slot(n), 1), "x")
+		r.put(repository.JobName{Job: "full", Slot: slot(n), Kind: repository.JobBegun, Attempt: 1}.String(), "x")
 	}
-	failed, demanded := repository.JobFailedName("full", slot(3), 1), result(slot(1)+"-demand-3f9a2c")
-	for _, name := range []string{failed, demanded, result(slot(1000)), repository.LeaseName(1), repository.LeaseName(2)} {
+	failed, demanded := repository.JobName{Job: "full", Slot: slot(3), Kind: repository.JobFailed}.String(), result(slot(1)+"-demand-3f9a2c")
+	for _, name := range []string{failed, demanded, result(slot(1000))} {
 		r.put(name, "x")
 	}
 	if s := r.plan(Policy{Last: 1}).Sweep; s.count() != 0 {
 		t.Errorf("they go before their time: %+v", s)
 	}
 	r.sleep(resultsAfter + day)
-	r.put(repository.LeaseName(3), "x") // by which the repository's clock is known
+	r.put("scratch/x", "x") // by which the repository's clock is known
 	r.prune(Policy{Last: 1})
-	want := []string{result(slot(7)), result(slot(8)), result(slot(9)), result(slot(3)), failed, demanded}
+	want := []string{result(slot(7)), result(slot(8)), result(slot(9)), failed, demanded}
 	slices.Sort(want)
 	if got := r.names("jobs/"); !slices.Equal(got, want) {
 		t.Errorf("left of results: %v, want %v", got, want)
-	}
-	if got := append(r.names("claims/"), r.names("runner/")...); !slices.Equal(got, []string{repository.LeaseName(3)}) {
-		t.Errorf("left of claims and heartbeats: %v", got)
 	}
 }

@@ -132,12 +132,8 @@ func (r *reading) list(ctx context.Context) error {
 func (r *reading) sort(o sinks.Object) {
 	folder, rest, _ := strings.Cut(o.Name, "/")
 	switch folder {
-	case "claims":
-		r.inv.Claims = append(r.inv.Claims, o)
 	case "jobs":
 		r.inv.Results = append(r.inv.Results, o)
-	case "runner":
-		r.inv.Heartbeats = append(r.inv.Heartbeats, o)
 	case "scratch":
 		r.inv.Scratch = append(r.inv.Scratch, o)
 	case "verdicts":

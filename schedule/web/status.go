@@ -56,7 +56,7 @@ type Agent struct {
 	Jobs []string  `json:"jobs"`           // that ran
 	// Keeps is what its retention keeps, in words; empty if it does not prune.
 	Keeps string `json:"keeps,omitempty"`
-	// Lease says that it runs the jobs of the repository; Self that it is this agent.
+	// Lease says that it ran the newest of the jobs that the agents share; Self that it is this agent.
 	Lease bool `json:"lease"`
 	Self  bool `json:"self"`
 }

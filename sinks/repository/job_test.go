@@ -2,7 +2,6 @@ package repository_test
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -57,101 +56,84 @@ func TestSlotBackupID(t *testing.T) {
 	require.Error(t, err, "no slot, and yet a backup")
 }
 
-// The newest heartbeat is found in few requests, however many there are and
-// whether or not the first ones were removed.
-func TestNewestLease(t *testing.T) {
-	for _, removed := range []uint64{0, 700} {
-		s := sinktest.NewFaulty(sinktest.NewMemory())
-		r := claimRepo(t, s)
-		if n, stray, err := r.NewestLease(t.Context(), 0); n != 0 || stray != "" || err != nil {
-			t.Fatal(n, err)
-		}
-		written := removed
-		for _, upTo := range []uint64{removed + 1, removed + 999, removed + 1000, removed + 1001, removed + 2000, removed + 2001, removed + 5555, removed + 9000} {
-			for ; written < upTo; written++ {
-				require.NoError(t, r.WriteLease(t.Context(), repository.Lease{Number: written + 1, Epoch: 1, Holder: "a", Process: "p"}))
-			}
-			for _, from := range []uint64{0, removed + 1, upTo - 1, upTo} {
-				before := s.Calls(sinktest.List)
-				if n, stray, err := r.NewestLease(t.Context(), from); n != upTo || stray != "" || err != nil {
-					t.Errorf("%d removed, %d written, from %d: got %d, %v", removed, upTo, from, n, err)
-				}
-				if lists := s.Calls(sinktest.List) - before; lists > 12 || from >= upTo-1 && lists != 1 {
-					t.Errorf("%d written, from %d: %d requests", upTo, from, lists)
-				}
-			}
-		}
-		require.ErrorIs(t, r.WriteLease(t.Context(), repository.Lease{Number: 5 + removed}), sinks.ErrExists)
-		if l, err := r.ReadLease(t.Context(), 5+removed); err != nil || l.Holder != "a" || l.Process != "p" {
-			t.Errorf("%+v, %v", l, err)
-		}
-	}
-}
-
-// What somebody plants among the heartbeats does not count, and is named, wherever it is.
-func TestStrayHeartbeats(t *testing.T) {
-	r := claimRepo(t, sinktest.NewMemory())
-	write := func(numbers ...uint64) {
-		for _, n := range numbers {
-			require.NoError(t, r.WriteLease(t.Context(), repository.Lease{Number: n, Epoch: 1, Holder: "a", Process: "p"}))
-		}
-	}
-	write(41, 42, 43, 44) // older ones were removed
-	write(3, 1000, 1002, math.MaxUint64)
-	for _, from := range []uint64{0, 41, 43, 44} {
-		n, stray, err := r.NewestLease(t.Context(), from)
-		if n != 44 || err != nil || stray != repository.LeaseName(1000) {
-			t.Errorf("from %d: %d, %q, %v", from, n, stray, err)
-		}
-	}
-}
-
 // What names say of a slot, step by step.
-func TestReadSlot(t *testing.T) {
-	r := claimRepo(t, sinktest.NewMemory())
+func TestReadSlots(t *testing.T) {
+	r := jobRepo(t, sinktest.NewMemory())
 	must := func(err error) {
 		t.Helper()
 		require.NoError(t, err)
 	}
 	is := func(want repository.SlotState) {
 		t.Helper()
-		if got, err := r.ReadSlot(t.Context(), "full", slot); err != nil || got != want {
-			t.Fatalf("got %+v, %v, want %+v", got, err, want)
-		}
+		want.Slot = slot
+		all, err := r.ReadSlots(t.Context(), "full", slot, slot)
+		require.NoError(t, err)
+		require.Equal(t, want, all[len(all)-1])
+	}
+	record := func(slot string, kind repository.JobKind, attempt, beat int) {
+		t.Helper()
+		name := repository.JobName{Job: "full", Slot: slot, Kind: kind, Attempt: attempt, Beat: beat}
+		must(r.WriteJob(t.Context(), name, repository.JobRecord{Job: "full", Slot: slot, Attempt: attempt, OK: kind == repository.JobDone}))
 	}
 	is(repository.SlotState{Next: 1})
 	// Neighbours that are no concern of it.
-	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot + "-demand-3f9a2c", Attempt: 7}))
-	must(r.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot + "-demand-3f9a2c"}))
+	record(slot+"-demand-3f9a2c", repository.JobBegun, 7, 0)
+	record(slot+"-demand-3f9a2c", repository.JobDone, 0, 0)
 	is(repository.SlotState{Next: 1})
-	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 1}))
-	is(repository.SlotState{Attempt: 1, Next: 2})
-	must(r.WriteJobFailed(t.Context(), repository.JobResult{Job: "full", Slot: slot, Attempt: 1}))
-	is(repository.SlotState{Attempt: 1, Next: 2, Failed: true})
-	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 2}))
-	is(repository.SlotState{Attempt: 2, Next: 3})
-	must(r.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot, Attempt: 2, OK: true}))
-	is(repository.SlotState{Attempt: 2, Next: 3, Done: true})
+	record("20260102T020000Z", repository.JobBegun, 1, 0)
+	is(repository.SlotState{Next: 1})
+	record(slot, repository.JobBegun, 1, 0)
+	is(repository.SlotState{Attempts: 1, Newest: 1, Next: 2})
+	record(slot, repository.JobBeat, 1, 1)
+	record(slot, repository.JobBeat, 1, 2)
+	is(repository.SlotState{Attempts: 1, Newest: 1, Beats: 2, Next: 2})
+	record(slot, repository.JobFailed, 1, 0)
+	is(repository.SlotState{Attempts: 1, Newest: 1, Beats: 2, Ended: true, Next: 2})
+	record(slot, repository.JobBegun, 2, 0)
+	is(repository.SlotState{Attempts: 2, Newest: 2, Next: 3})
+	record(slot, repository.JobStopped, 2, 0)
+	is(repository.SlotState{Attempts: 1, Newest: 2, Ended: true, Next: 3})
+	record(slot, repository.JobBegun, 10, 0)
+	record(slot, repository.JobBeat, 10, 1)
+	is(repository.SlotState{Attempts: 2, Newest: 10, Beats: 1, Next: 3})
+	record(slot, repository.JobFailed, 0, 0)
+	is(repository.SlotState{Attempts: 2, Newest: 10, Beats: 1, Next: 3, Done: true})
+	record(slot, repository.JobDone, 0, 0)
+	is(repository.SlotState{Attempts: 2, Newest: 10, Beats: 1, Next: 3, Done: true, OK: true})
+	all, err := r.ReadSlots(t.Context(), "full", "20260102T000000Z", "20260102T030000Z")
+	require.NoError(t, err)
+	var slots []string
+	for _, s := range all {
+		slots = append(slots, s.Slot)
+	}
+	require.Equal(t, []string{slot + "-demand-3f9a2c", slot, "20260102T020000Z", "20260102T030000Z"}, slots)
 }
 
-// A result is written once, comes back as it was, and is refused elsewhere.
-func TestJobResult(t *testing.T) {
+// A record is written once, comes back as it was, and is refused elsewhere.
+func TestJobRecord(t *testing.T) {
 	s := sinktest.NewMemory()
-	r := claimRepo(t, s)
-	want := repository.JobResult{Job: "full", Slot: slot, Attempt: 2, Holder: "m1", OK: true, Text: "done", Bytes: 5, Detail: json.RawMessage(`{"a":1}`)}
-	require.NoError(t, r.WriteJobResult(t.Context(), want))
-	require.ErrorIs(t, r.WriteJobResult(t.Context(), want), sinks.ErrExists)
-	name := repository.JobResultName("full", slot)
-	got, err := r.ReadJobResult(t.Context(), name)
+	r := jobRepo(t, s)
+	want := repository.JobRecord{Job: "full", Slot: slot, Attempt: 2, Holder: "m1", OK: true, Text: "done", Bytes: 5, Detail: json.RawMessage(`{"a":1}`)}
+	name := repository.JobName{Job: "full", Slot: slot}
+	require.NoError(t, r.WriteJob(t.Context(), name, want))
+	require.ErrorIs(t, r.WriteJob(t.Context(), name, want), sinks.ErrExists)
+	got, err := r.ReadJob(t.Context(), name)
 	if err != nil || got.Format != repository.Format || got.Text != want.Text {
 		t.Fatalf("got %+v, %v", got, err)
 	}
-	data, err := sinks.Get(t.Context(), s, name, 1<<20)
+	data, err := sinks.Get(t.Context(), s, name.String(), 1<<20)
 	require.NoError(t, err)
-	for _, elsewhere := range []string{repository.JobResultName("prune", slot), repository.JobFailedName("full", slot, 1)} {
-		_, err = sinks.Put(t.Context(), s, elsewhere, data, sinks.CreateOptions{})
+	for _, elsewhere := range []repository.JobName{{Job: "prune", Slot: slot}, {Job: "full", Slot: slot, Kind: repository.JobFailed}, {Job: "full", Slot: slot, Kind: repository.JobBegun, Attempt: 2}} {
+		_, err = sinks.Put(t.Context(), s, elsewhere.String(), data, sinks.CreateOptions{})
 		require.NoError(t, err)
-		_, err = r.ReadJobResult(t.Context(), elsewhere)
-		require.ErrorIs(t, err, repository.ErrAltered, elsewhere)
+		_, err = r.ReadJob(t.Context(), elsewhere)
+		require.ErrorIs(t, err, repository.ErrAltered, elsewhere.String())
 	}
+}
+
+func jobRepo(t *testing.T, s sinks.Sink) *repository.Repository {
+	t.Helper()
+	r, err := repository.Init(t.Context(), s, time.Now())
+	require.NoError(t, err)
+	return r
 }

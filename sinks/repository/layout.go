@@ -16,9 +16,10 @@
 //	<timeline>/superseded.json                 the timeline has ended (superseded-2.json: again)
 //	verdicts/<timeline>/<backup>/<time>-<id>.json  what a verification found of the backup
 //	pruned/<timeline>/<backup>.json            the backup was pruned
-//	claims/<job>/<slot>/<attempt>.json         somebody set out to do a job
-//	runner/<number>.json                       a heartbeat of the agent that runs the jobs
-//	jobs/<job>/<slot>.json                     how a job ended at a slot
+//	jobs/<job>/<slot>.json                     a run of a job that succeeded (<slot>.failed.json: the
+//	                                           last attempt failed)
+//	jobs/<job>/<slot>.attempt-<n>.json         an attempt was begun (beat-<n>-<m>: it is under way still;
+//	                                           failed-<n>, stopped-<n>: it has ended)
 //
 // A timeline is "<cluster ID>-<n>": 16 hexadecimal digits, and a number that
 // grows when a history restarted under the same cluster ID. A backup is
@@ -86,7 +87,7 @@ var kinds = map[string]struct {
 	locked bool
 }{
 	MarkerName: {"repository", true}, "timelines": {"timeline", true}, "verdicts": {"verdict", true}, "pruned": {"pruned", false},
-	"pins": {"pin", false}, "claims": {"claim", false}, "runner": {"lease", false}, "jobs": {"job", false},
+	"pins": {"pin", false}, "jobs": {"job", false},
 }
 
 // kindOf is what kind of object is called name, whose signature is of no other, and whether

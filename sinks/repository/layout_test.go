@@ -16,7 +16,7 @@ func TestLocked(t *testing.T) {
 			AttachmentsName(id, backup, 1), VerdictName{Timeline: id, Backup: backup}.String(), SegmentName{Timeline: id, Level: 1, First: 1, Last: 9}.String(),
 		},
 		false: {
-			PinName(id, backup), PrunedName(id, backup), JobResultName("full", SlotName(at)), JobFailedName("full", SlotName(at), 1), ClaimName("full", SlotName(at), 1), LeaseName(3),
+			PinName(id, backup), PrunedName(id, backup), JobName{Job: "full", Slot: SlotName(at)}.String(), JobName{Job: "full", Slot: SlotName(at), Kind: JobBegun, Attempt: 1}.String(),
 			SegmentName{Timeline: id, First: 9, Previous: 1}.String(), GapName{Timeline: id, First: 1, Last: 2}.String(), MarkName{Timeline: id, Index: 9, Time: at}.String(),
 		},
 	} {

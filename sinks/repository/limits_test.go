@@ -18,7 +18,7 @@ import (
 // A document that readers would refuse is not written.
 func TestLargeDocumentIsNotWritten(t *testing.T) {
 	s := sinktest.NewMemory()
-	r := claimRepo(t, s)
+	r := jobRepo(t, s)
 	pin := repository.Pin{Timeline: repository.TimelineID{ClusterID: 1, N: 1}, Backup: "20260102T150405Z-000001"}
 	for what, reason := range map[string]string{"long": strings.Repeat("x", repository.DocumentLimit), "many values": strings.Repeat(",", 5000)} {
 		pin.Reason = reason
@@ -52,7 +52,7 @@ func (m *mostRead) Open(ctx context.Context, name string, offset, length int64) 
 // its neighbours are what they were.
 func TestHostileDocuments(t *testing.T) {
 	memory := sinktest.NewMemory()
-	r := claimRepo(t, memory)
+	r := jobRepo(t, memory)
 	timeline := repository.TimelineID{ClusterID: 1, N: 1}
 	good := repository.Pin{Timeline: timeline, Backup: "20260102T150405Z-000001", Reason: "mine"}
 	require.NoError(t, r.WritePin(t.Context(), good))

@@ -41,9 +41,12 @@ var names = map[string]string{
 	"verdicts/" + line + "/" + backup + "/20260102T150405.000000678Z-ffffffff.json": repository.VerdictName{
 		Timeline: logTimeline, Backup: backup, Finished: time.Date(2026, 1, 2, 15, 4, 5, 678, time.UTC), ID: 1<<32 - 1,
 	}.String(),
-	"jobs/full/" + slot + ".json":                             repository.JobResultName("full", slot),
-	"jobs/verify-2/" + slot + "-demand-3f9a2c.failed-12.json": repository.JobFailedName("verify-2", slot+"-demand-3f9a2c", 12),
-	"runner/000000000000001f.json":                            repository.LeaseName(0x1f),
+	"jobs/full/" + slot + ".json":                              repository.JobName{Job: "full", Slot: slot}.String(),
+	"jobs/full/" + slot + ".failed.json":                       repository.JobName{Job: "full", Slot: slot, Kind: repository.JobFailed}.String(),
+	"jobs/full/" + slot + ".stopped-1.json":                    repository.JobName{Job: "full", Slot: slot, Kind: repository.JobStopped, Attempt: 1}.String(),
+	"jobs/verify-2/" + slot + "-demand-3f9a2c.attempt-12.json": repository.JobName{Job: "verify-2", Slot: slot + "-demand-3f9a2c", Kind: repository.JobBegun, Attempt: 12}.String(),
+	"jobs/full/" + slot + ".beat-1-12.json":                    repository.JobName{Job: "full", Slot: slot, Kind: repository.JobBeat, Attempt: 1, Beat: 12}.String(),
+	"jobs/full/" + slot + ".failed-2.json":                     repository.JobName{Job: "full", Slot: slot, Kind: repository.JobFailed, Attempt: 2}.String(),
 }
 
 // parsers read a name, and write what they read.
@@ -77,15 +80,8 @@ var parsers = map[string]func(string) (string, error){
 		return repository.PrunedName(t, id), err
 	},
 	"job": func(s string) (string, error) {
-		job, slot, failed, err := repository.ParseJobName(s)
-		if failed > 0 {
-			return repository.JobFailedName(job, slot, failed), err
-		}
-		return repository.JobResultName(job, slot), err
-	},
-	"lease": func(s string) (string, error) {
-		n, err := repository.ParseLeaseName(s)
-		return repository.LeaseName(n), err
+		n, err := repository.ParseJobName(s)
+		return n.String(), err
 	},
 }
 
@@ -128,7 +124,7 @@ func TestNames(t *testing.T) {
 		line + "/gaps/0000000000000002-0000000000000001.json", line + "/superseded-1.json", line + "/superseded-0.json",
 		line + "/full/" + backup + "/snapshot-1.zst", line + "/full/" + backup + "/snapshot-0.zst", line + "/full/today/snapshot.zst", line + "/full/" + backup + "/attachments-1.tar.zst.age",
 		"verdicts/" + line + "/latest/20260102T150405.000000000Z-00000002.json", "verdicts/" + line + "/" + backup + "/20261302T150405.000000000Z-00000002.json",
-		"pins/" + line + "/latest.json", "pruned/" + line + "/20260102.json", "jobs/full/x.json", "jobs/full/" + slot + ".failed-0.json", "runner/0000000000000000.json",
+		"pins/" + line + "/latest.json", "pruned/" + line + "/20260102.json", "jobs/full/x.json", "jobs/full/" + slot + ".attempt-0.json", "jobs/full/" + slot + ".attempt.json", "jobs/full/" + slot + "..json", "jobs/full/" + slot + ".beat-1.json", "jobs/full/" + slot + ".stopped-1-1.json",
 	} {
 		require.Empty(t, readAs(t, bad), bad)
 	}

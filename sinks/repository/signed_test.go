@@ -159,9 +159,9 @@ func TestForeignNames(t *testing.T) {
 	must(err)
 	must(other.RecordPruned(ctx, repository.Pruned{Timeline: signedTimeline, Backup: signedBackup}))
 	for _, attempt := range []int{1, 3} {
-		must(other.WriteClaim(ctx, repository.Claim{Job: "full", Slot: slot, Attempt: attempt}))
+		must(other.WriteJob(ctx, repository.JobName{Job: "full", Slot: slot, Kind: repository.JobBegun, Attempt: attempt}, repository.JobRecord{Job: "full", Slot: slot, Attempt: attempt}))
 	}
-	must(other.WriteJobResult(ctx, repository.JobResult{Job: "full", Slot: slot, OK: true}))
+	must(other.WriteJob(ctx, repository.JobName{Job: "full", Slot: slot}, repository.JobRecord{Job: "full", Slot: slot, OK: true}))
 
 	if ids, err := own.TimelineIDs(ctx); err != nil || len(ids) != 1 || ids[0] != signedTimeline {
 		t.Errorf("timelines %v, %v", ids, err)
@@ -178,7 +178,7 @@ func TestForeignNames(t *testing.T) {
 	if names, err := own.PrunedNames(ctx); err != nil || len(names) != 0 {
 		t.Errorf("pruned %v, %v", names, err)
 	}
-	if s, err := own.ReadSlot(ctx, "full", slot); err != nil || s != (repository.SlotState{Next: 2}) {
+	if s, err := own.ReadSlots(ctx, "full", slot, slot); err != nil || len(s) != 1 || s[0] != (repository.SlotState{Slot: slot, Next: 2}) {
 		t.Errorf("slot %+v, %v", s, err)
 	}
 	if all := own.Unusable(); len(all) < 6 {

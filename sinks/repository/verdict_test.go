@@ -15,7 +15,7 @@ import (
 // Verdicts on a backup are listed by time, and what else lies beside them is skipped.
 func TestVerdicts(t *testing.T) {
 	s := sinktest.NewMemory()
-	r := claimRepo(t, s)
+	r := jobRepo(t, s)
 	early := repository.VerdictName{Timeline: repository.TimelineID{ClusterID: 1, N: 1}, Backup: "20260102T150405Z-3f9a2c", Finished: time.Unix(9, 0).UTC(), ID: 2}
 	late := early
 	late.Finished, late.ID = time.Unix(10, 0).UTC(), 1

@@ -211,7 +211,7 @@ func (a *attack) everything(t *testing.T) {
 		_, err = sinks.Put(ctx, a.repo.Sink(), repository.ManifestName(a.timeline, id), []byte("forged"), sinks.CreateOptions{})
 		require.NoError(t, err)
 		for _, job := range []string{"full", "prune"} {
-			require.NoError(t, a.repo.WriteJobResult(ctx, repository.JobResult{Job: job, Slot: slot, Attempt: 1, Holder: "x", Started: now, Finished: now, OK: true}))
+			require.NoError(t, a.repo.WriteJob(ctx, repository.JobName{Job: job, Slot: slot}, repository.JobRecord{Job: job, Slot: slot, Attempt: 1, Holder: "x", Started: now, Finished: now, OK: true}))
 		}
 	}
 }

@@ -68,10 +68,9 @@ func TestSignaturesByHand(t *testing.T) {
 	id, now := ids[0], time.Now()
 	require.NoError(t, errors.Join(
 		repo.Supersede(ctx, repository.Superseded{Timeline: id, By: repository.TimelineID{ClusterID: 0xab, N: 1}, Reason: "a recovery", Created: now}),
-		repo.WriteJobResult(ctx, repository.JobResult{Job: "full", Slot: slot, Attempt: 1, OK: true}),
-		repo.WriteJobFailed(ctx, repository.JobResult{Job: "prune", Slot: slot, Attempt: 1}),
-		repo.WriteClaim(ctx, repository.Claim{Job: "full", Slot: slot, Attempt: 1}),
-		repo.WriteDocument(ctx, repository.LeaseName(1), map[string]int{"number": 1}),
+		repo.WriteJob(ctx, repository.JobName{Job: "full", Slot: slot}, repository.JobRecord{Job: "full", Slot: slot, Attempt: 1, OK: true}),
+		repo.WriteJob(ctx, repository.JobName{Job: "prune", Slot: slot, Kind: repository.JobFailed}, repository.JobRecord{Job: "prune", Slot: slot, Attempt: 1}),
+		repo.WriteJob(ctx, repository.JobName{Job: "full", Slot: slot, Kind: repository.JobBegun, Attempt: 1}, repository.JobRecord{Job: "full", Slot: slot, Attempt: 1}),
 		segment.WriteMark(ctx, repo, id, raftlog.Mark{Index: 1, Term: 1, Time: now, Member: 1}),
 		segment.WriteGap(ctx, repo, segment.GapRecord{Timeline: id, First: 1 << 30, Last: 1<<30 + 1, Reason: "lost", Member: snapshot.ID(1), Created: now}),
 	))
@@ -116,7 +115,7 @@ func TestSignaturesByHand(t *testing.T) {
 			t.Errorf("%s with a byte changed: %s", o.Name, out)
 		}
 	}
-	for _, kind := range []string{"timeline", "superseded", "manifest", "segment", "mark", "gap", "verdict", "pruned", "pin", "claim", "lease", "job", "repository"} {
+	for _, kind := range []string{"timeline", "superseded", "manifest", "segment", "mark", "gap", "verdict", "pruned", "pin", "job", "repository"} {
 		if checked[kind] == 0 {
 			t.Errorf("no %s was checked: %v", kind, checked)
 		}
@@ -130,9 +129,7 @@ func kindByFormat(name string) string {
 	switch first := parts[0]; first {
 	case repository.MarkerName:
 		return "repository"
-	case "runner":
-		return "lease"
-	case "timelines", "verdicts", "pins", "claims", "jobs":
+	case "timelines", "verdicts", "pins", "jobs":
 		return strings.TrimSuffix(first, "s")
 	case "pruned":
 		return first

@@ -198,8 +198,8 @@ func (h *planter) learn() {
 	seal("gap", segment.GapRecord{Format: 1, Timeline: h.timeline, First: 1, Last: 2, Reason: "lost", Created: time.Unix(1, 0)})
 	seal("pruned", repository.Pruned{Format: 1, Timeline: h.timeline, Reason: "old"})
 	seal("mark", segment.Heartbeat{Format: 1, Timeline: h.timeline})
-	seal("job", repository.JobResult{Format: 1, Job: "full", OK: true})
-	seal("claim", repository.Claim{Format: 1, Job: "full", Attempt: 1})
+	seal("job", repository.JobRecord{Format: 1, Job: "full", OK: true})
+	seal("attempt", repository.JobRecord{Format: 1, Job: "full", Attempt: 1})
 	batch := segment.Batch{}
 	for i := range uint64(50) {
 		batch.Entries = append(batch.Entries, raftlog.Entry{Index: 1_000_000 + i, Term: 2, Data: []byte("x")})
@@ -234,9 +234,9 @@ func (h *planter) name(kind string) string {
 	case "mark":
 		return repository.MarkName{Timeline: h.timeline, Index: index, Time: time.Unix(int64(h.n), 0), Member: 1}.String()
 	case "job":
-		return repository.JobResultName("full", backup[:16])
-	case "claim":
-		return repository.ClaimName("full", backup[:16], h.n)
+		return repository.JobName{Job: "full", Slot: backup[:16]}.String()
+	case "attempt":
+		return repository.JobName{Job: "full", Slot: backup[:16], Kind: repository.JobBegun, Attempt: h.n}.String()
 	case "segment":
 		return repository.SegmentName{Timeline: h.timeline, First: index}.String()
 	}
@@ -247,7 +247,7 @@ func (h *planter) name(kind string) string {
 // plant adds one object.
 func (h *planter) plant() {
 	h.Helper()
-	kinds := []string{"manifest", "manifest", "manifest", "verdict", "pin", "timeline", "gap", "pruned", "mark", "job", "claim", "segment", "segment"}
+	kinds := []string{"manifest", "manifest", "manifest", "verdict", "pin", "timeline", "gap", "pruned", "mark", "job", "attempt", "segment", "segment"}
 	kind := kinds[h.rnd.IntN(len(kinds))]
 	name := h.name(kind)
 	data, how, sparse := h.document(kind)
