@@ -278,7 +278,7 @@ func (l *loop) skip(ctx context.Context, task *Task) {
 	l.settle(slot, nil, nil)
 }
 
-// store writes the result of a slot. Another's that is there is ErrLost. A foreign one
+// store writes the result of a slot. Another's that is there is ErrLost. An unsigned one
 // that has its name keeps the result from being stored, and the slot from nothing: it is
 // known here alone.
 func (l *loop) store(ctx context.Context, result repository.JobResult) error {
