@@ -22,7 +22,7 @@ type childJob struct {
 	Request Request // without its image
 	Only    string
 	// Recovery is what the plan has of one.
-	Recovery *Recovery
+	Recovery json.RawMessage `json:",omitempty"`
 	// KillAt is the number of the step before which the child kills itself, from
 	// 1 on; KillAfter a time. 0: never.
 	KillAt    int

@@ -44,7 +44,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -96,26 +95,10 @@ type Plan struct {
 	// Notes are sentences for the user.
 	Notes []string `json:"notes,omitempty"`
 
-	// Recovery is what was decided before a recovery made this plan; nil for a restore.
-	Recovery *Recovery `json:"recovery,omitempty"`
-}
-
-// Recovery is what a recovery on one machine has decided. It stays with the members
-// that it built, and so the same command knows its own work, and what of it to report.
-type Recovery struct {
-	// Asked is the same for two commands that ask for the same.
-	Asked string `json:"asked"`
-	From  string `json:"from"` // what was chosen
-	// OldCluster is the ID of the cluster that was lost, and Branch where the new
-	// history leaves that of its timeline.
-	OldCluster snapshot.ID       `json:"old_cluster,omitzero"`
-	Branch     repository.Branch `json:"branch"`
-	// Read are the sums over the files of the survivors' logs, as they were read.
-	Read map[string]string `json:"read,omitempty"`
-	// Proven says that nothing acknowledged is lost; Why and Lost say it in words.
-	Proven bool   `json:"proven"`
-	Why    string `json:"why"`
-	Lost   string `json:"lost"`
+	// Recovery is the decision of the recovery that made this plan, in the form of package
+	// recovery; empty for a restore. It stays with the members, and so the same command knows
+	// its own work.
+	Recovery json.RawMessage `json:"recovery,omitempty"`
 }
 
 // Member is one member of the new cluster.

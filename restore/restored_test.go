@@ -1,13 +1,12 @@
 package restore
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/requorum/requorum/sinks/repository"
 )
 
 // Promise 1: wherever a run was killed, it counts as done when all its members are free
@@ -16,7 +15,7 @@ import (
 func TestPromise1Restored(t *testing.T) {
 	image := makeDB(t, dbOptions{keys: 5})
 	// As of a recovery without a repository: with no timeline.
-	recovery := &Recovery{Asked: "this", From: "m1", OldCluster: 7, Branch: repository.Branch{RaftIndex: 9}, Why: "why", Lost: "nothing"}
+	recovery := json.RawMessage(`"the decision"`)
 	for _, l := range layouts {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -186,25 +185,6 @@ func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, er
 		all = append(all, repository.WithKeys(s, keys))
 	}
 	return all, nil
-}
-
-// openOthers opens those repositories that can be opened, for a recovery, which may do
-// without. None is no error. The caller closes them.
-func (r *repoFlags) openOthers(ctx context.Context, g *globals) (*recovery.Repositories, error) {
-	if len(r.urls) == 0 {
-		return &recovery.Repositories{}, nil
-	}
-	o, keys, err := r.how(g)
-	if err != nil {
-		return nil, err
-	}
-	repos := recovery.OpenRepositories(ctx, r.urls, keys, o)
-	for _, err := range repos.Errors {
-		if errors.Is(err, place.ErrURL) {
-			return nil, errors.Join(ofURL(err), repos.Close())
-		}
-	}
-	return repos, nil
 }
 
 // ofURL makes an error about a URL that names no place one of wrong usage.

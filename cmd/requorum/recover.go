@@ -118,10 +118,8 @@ instead.`,
 				return g.writeClusterFile(cmd.Context(), &o)
 			case o.undo:
 				return g.undoRecovery(cmd.Context(), &o)
-			case o.file != "":
-				return g.recoverCluster(cmd.Context(), &o)
 			}
-			return g.recoverLocal(cmd.Context(), &o)
+			return g.recoverCluster(cmd.Context(), &o)
 		},
 	}
 	o.addFlags(cmd.Flags())

@@ -21,7 +21,7 @@ import (
 	"github.com/requorum/requorum/verify/report"
 )
 
-// recoverCluster recovers on the hosts of a cluster file.
+// recoverCluster recovers on the hosts of a cluster file, or on this machine.
 func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
 	req, err := g.rescueRequest(o)
 	if err != nil {
@@ -38,35 +38,68 @@ func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
 	if report == nil {
 		return g.notRecovered(ctx, req, err)
 	}
-	return orUnproven(report.Plan, g.printRescued(report), err)
+	r := recoveryReport{Report: report, PlanFile: o.plan}
+	if built := r.Restore; built != nil && built.CompletedEarlier {
+		err = errors.Join(err, o.sweep(built.Plan))
+	}
+	if r.Restore == nil || !o.start.start {
+		return orUnproven(r.Plan, g.printRescued(r), err)
+	}
+	started := g.startRestored(ctx, &o.buildOptions, r.Restore.Plan, func(endpoints []string) error {
+		r.Endpoints = endpoints
+		return g.printRescued(r)
+	})
+	return orUnproven(r.Plan, started, err)
+}
+
+// orUnproven are the errors of a recovery that was done or planned, or, where there
+// are none, that the outcome is unproven.
+func orUnproven(p *sources.Plan, errs ...error) error {
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if p == nil || p.Proven || p.Chosen == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errUnproven, p.Why)
 }
 
 // rescueRequest is what the options ask for.
 func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err error) {
+	if o.file == "" {
+		req, err = g.localRequest(o)
+	} else {
+		req.Config, err = g.readConfig(o)
+	}
+	req.TargetFromNow, req.ScratchDir, req.CheckBase, req.Version, req.Logger = strings.HasPrefix(o.point.at, "-"), o.point.replay.ScratchDir, replaying.CheckBase, version, g.logger()
+	req.Asked = recovery.Asked{
+		Change: o.change, Source: o.source, DeclareDead: o.declareDead, Target: o.point.target, Bump: o.req.Bump, Force: o.force,
+		Replay: o.point.replay.SourceSettings, Build: req.Build,
+	}
+	return req, err
+}
+
+// readConfig reads the cluster file, and the keys that it or the options name.
+func (g *globals) readConfig(o *recoverOptions) (*recovery.Config, error) {
 	cfg, err := recovery.ReadConfig(o.file)
 	if err != nil {
-		return req, usageError{err}
+		return nil, usageError{err}
 	}
 	k := o.repo.keys
 	k.signingKey, k.trust = cmp.Or(k.signingKey, cfg.SigningKeyFile), cmp.Or(k.trust, cfg.TrustFile)
 	k.revoked = append(slices.Clone(cfg.RevokedKeysFiles), k.revoked...)
 	if err := k.mayWrite(); err != nil {
-		return req, err
+		return nil, err
 	}
 	keys, err := k.parse(g)
 	if err != nil {
-		return req, err
+		return nil, err
 	}
 	cfg.UseKeys(keys)
 	if len(cfg.Repositories) > 0 {
 		g.noteUnchecked(keys.Trust != nil)
 	}
-	req = recovery.Request{Config: cfg, TargetFromNow: strings.HasPrefix(o.point.at, "-"), ScratchDir: o.point.replay.ScratchDir, CheckBase: replaying.CheckBase, Version: version, Logger: g.logger()}
-	req.Asked = recovery.Asked{
-		Change: o.change, Source: o.source, DeclareDead: o.declareDead, Target: o.point.target, Bump: o.req.Bump, Force: o.force,
-		Replay: o.point.replay.SourceSettings,
-	}
-	return req, nil
+	return cfg, nil
 }
 
 // surveyCluster shows what would be done.
@@ -76,7 +109,7 @@ func (g *globals) surveyCluster(ctx context.Context, req recovery.Request) error
 	p, err := recovery.Preflight(ctx, req)
 	events.finish()
 	if p == nil {
-		return orRollback(err)
+		return orRollback(ofURL(err))
 	}
 	shown := errors.Join(g.printPreview(p), g.unchanged())
 	var nothing *sources.NothingError
@@ -102,7 +135,7 @@ func (g *globals) notRecovered(ctx context.Context, req recovery.Request, err er
 			return errors.Join(g.printPreview(p), orRollback(err))
 		}
 	}
-	return orRollback(err)
+	return orRollback(ofURL(err))
 }
 
 // undoRecovery takes a recovery back.

@@ -9,37 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/store/shell"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
-
-// printRecovery prints what was found and what would be done: all that the one who
-// is asked needs to know. intent are sentences about the doing.
-func (g *globals) printRecovery(r recoveryReport, intent []string) error {
-	if g.output == "json" {
-		return g.printJSON(r)
-	}
-	if r.Plan == nil {
-		return nil
-	}
-	g.printDecision(r.Plan, r.Findings, r.GivenUp)
-	if r.Plan.Chosen == "" {
-		return nil
-	}
-	if r.Plan.Proven {
-		g.printItem("Condition: ", "each directory is the member's own, or was copied after all members had stopped. A copy of a member that ran lacks what was written later.")
-	}
-	g.printNewMembers(r.Members)
-	g.printIntent(intent)
-	if r.Host != nil {
-		g.printReadiness("  - ", r.Host)
-	}
-	return nil
-}
 
 // unchanged ends what was only shown.
 func (g *globals) unchanged() error {
@@ -287,54 +262,33 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// recoveryReport is the JSON form of `requorum recover --local`.
+// recoveryReport is the JSON form of `requorum recover`.
 type recoveryReport struct {
-	// Proven is that of the plan; false where none could be made.
-	Proven   bool                `json:"proven"`
-	Plan     *sources.Plan       `json:"plan"`
-	Findings *sources.Findings   `json:"findings,omitempty"` // absent where an earlier run had built all
-	GivenUp  *walreplay.GivenUp  `json:"given_up,omitempty"`
-	Members  []sources.NewMember `json:"new_members,omitempty"`
-	Host     *restore.Readiness  `json:"host,omitempty"` // with --dry-run
-	Compared *sources.Comparison `json:"cross_check,omitempty"`
-	Restore  *restore.Result     `json:"restore,omitempty"`   // what was built
-	Snapshot *restore.Result     `json:"snapshot,omitempty"`  // with --to-snapshot
-	HostPlan *restore.Plan       `json:"host_plan,omitempty"` // with --to-snapshot and --plan
-	PlanFile string              `json:"host_plan_file,omitempty"`
-	// Repositories say what was written into each.
-	Repositories []recovery.TimelinesDone `json:"repositories,omitempty"`
-	Endpoints    []string                 `json:"endpoints,omitempty"` // with --start
+	*recovery.Report
+	PlanFile  string   `json:"host_plan_file,omitempty"` // with --to-snapshot and --plan
+	Endpoints []string `json:"endpoints,omitempty"`      // with --start
 }
 
-func (l *localRecovery) report() recoveryReport {
-	return recoveryReport{Proven: l.plan != nil && l.plan.Proven, Plan: l.plan, Findings: l.findings, GivenUp: l.givenUp, Members: l.members, Compared: l.compared}
-}
-
-// intent is what would be done here, in sentences for the plan.
-func (l *localRecovery) intent() []string {
-	var all []string
-	if text := l.comparison(); text != "" {
+// localIntent is what would be done on this machine.
+func localIntent(p *recovery.Preview) (all []string) {
+	if text := comparison(p.Plan); text != "" {
 		all = append(all, text)
 	}
-	switch {
-	case l.o.toSnapshot != "":
-		all = append(all, fmt.Sprintf("on this machine: one snapshot file, %s, is written; no data directory is changed", l.o.toSnapshot))
-	default:
-		for _, name := range sources.NamesOf(l.members) {
-			all = append(all, fmt.Sprintf("on this machine: member %s is built in %s", name, strings.ReplaceAll(l.o.req.DataDir, "{name}", name)))
+	if p.Build.Path != "" {
+		all = append(all, fmt.Sprintf("on this machine: one snapshot file, %s, is written; no data directory is changed", p.Build.Path))
+	} else {
+		for _, name := range sources.NamesOf(p.Members) {
+			all = append(all, fmt.Sprintf("on this machine: member %s is built in %s", name, strings.ReplaceAll(p.Build.DataDir, "{name}", name)))
 		}
 	}
-	if n := len(l.repos.Opened); n > 0 && (l.o.toSnapshot == "" || l.o.plan != "") {
-		all = append(all, fmt.Sprintf("in %s: the old cluster's timeline ends in favour of the new one's", report.Counted(n, "repository", "repositories")))
+	if len(p.Findings.Archives) > 0 && len(p.Members) > 0 {
+		all = append(all, "in the repositories: the old cluster's timeline ends in favour of the new one's")
 	}
 	return all
 }
 
-// printRecovered prints what was done.
+// printRecovered prints what was done on this machine.
 func (g *globals) printRecovered(r recoveryReport) error {
-	if g.output == "json" {
-		return g.printJSON(r)
-	}
 	if s := r.Snapshot; s != nil {
 		if err := g.printSnapshotFile(s); err != nil {
 			return err
@@ -349,7 +303,7 @@ func (g *globals) printRecovered(r recoveryReport) error {
 	if r.Restore != nil {
 		g.printBuilt(r.Restore)
 	}
-	g.printLineage(r.Repositories)
+	g.printLineage(r.Lineage)
 	g.printCompared(r.Compared)
 	g.printLost(r.Plan)
 	if r.Restore != nil {
@@ -369,8 +323,8 @@ func joined[T fmt.Stringer](all []T) string {
 
 // comparison says beforehand what the result will be compared with; empty where
 // there is nothing to compare with, as the plan has said.
-func (l *localRecovery) comparison() string {
-	s := l.plan.Candidate(l.plan.Chosen).Source
+func comparison(p *sources.Plan) string {
+	s := p.Candidate(p.Chosen).Source
 	var names []string
 	for _, p := range s.Peers {
 		names = append(names, p.Owner)
@@ -401,19 +355,37 @@ func (g *globals) printPreview(p *recovery.Preview) error {
 	if g.output == "json" {
 		return g.printJSON(p)
 	}
+	if p.Restore != nil { // the same command has built all
+		g.printBuilt(p.Restore)
+		g.printLost(p.Plan)
+		return nil
+	}
 	g.printf("Cluster %s\n", p.Cluster)
 	if p.Run != "" {
 		g.printf("Run %s is under way; it goes on with: %s\n", p.Run, p.Reached)
 	}
 	g.printHosts(p)
-	g.printQuorum(p.Quorum)
+	if p.Build == nil {
+		g.printQuorum(p.Quorum)
+	}
 	if p.Plan != nil && (len(p.Plan.Candidates) > 0 || len(p.Unsurveyed) == 0) {
 		fmt.Fprintln(g.stdout)
 		g.printDecision(p.Plan, p.Findings, p.GivenUp)
-		if p.Plan.Chosen != "" {
+		switch {
+		case p.Plan.Chosen == "":
+		case p.Build != nil:
+			if p.Plan.Proven {
+				g.printItem("Condition: ", "each directory is the member's own, or was copied after all members had stopped. A copy of a member that ran lacks what was written later.")
+			}
+			g.printNewMembers(p.Members)
+			g.printIntent(localIntent(p))
+		default:
 			g.printNewMembers(p.Members)
 			g.printIntent(hostIntent(p))
 		}
+	}
+	if p.Host != nil {
+		g.printReadiness("  - ", p.Host)
 	}
 	for _, n := range p.Next {
 		g.printItem("", n)
@@ -501,9 +473,12 @@ func hostIntent(p *recovery.Preview) []string {
 }
 
 // printRescued prints what a recovery did.
-func (g *globals) printRescued(r *recovery.Report) error {
-	if g.output == "json" {
+func (g *globals) printRescued(r recoveryReport) error {
+	switch {
+	case g.output == "json":
 		return g.printJSON(r)
+	case r.Restore != nil, r.Snapshot != nil:
+		return g.printRecovered(r)
 	}
 	if r.GivenUp {
 		for _, h := range r.Hosts {
@@ -515,7 +490,7 @@ func (g *globals) printRescued(r *recovery.Report) error {
 	if r.Continued {
 		g.printf("Run %s had been begun before, and went on.\n", r.Run)
 	}
-	g.printf("Recovered cluster %s as cluster %s at revision %d%s\n", r.Cluster, r.NewClusterID, r.RevisionBefore, raised(r))
+	g.printf("Recovered cluster %s as cluster %s at revision %d%s\n", r.Cluster, r.NewClusterID, r.RevisionBefore, raised(r.Report))
 	for _, h := range r.Hosts {
 		g.printHostReport(h)
 	}
@@ -534,7 +509,7 @@ func (g *globals) printRescued(r *recovery.Report) error {
 	for _, s := range r.Snapshots {
 		g.printf("%s: full snapshot %s\n", s.Repository, s.Backup)
 	}
-	g.printTimes(r)
+	g.printTimes(r.Report)
 	g.printLost(r.Plan)
 	g.printAfter(r.Incomplete, r.Warnings, r.Next)
 	return nil

@@ -59,7 +59,9 @@ func expectLines(t *testing.T, text string, want ...string) {
 // and chooses nothing.
 func TestPrintTwoHistories(t *testing.T) {
 	t.Parallel()
-	text := printed(t, func(g *globals) error { return g.printRecovery(recoveryReport{Plan: twoHistories()}, nil) })
+	text := printed(t, func(g *globals) error {
+		return g.printPreview(&recovery.Preview{Plan: twoHistories(), Build: &restore.Request{}})
+	})
 	expectLines(t, text, "they are never mixed", "HISTORY", "its database and its log, the archived log", "20 to 25", "2 entries",
 		"  - it was started with --force-new-cluster\n    next: use m1\n", "m3: it has no log", "nothing that can be rebuilt")
 	if strings.Contains(text, "Chosen") || strings.Contains(text, "*") {
@@ -112,7 +114,7 @@ func TestPrintedCommands(t *testing.T) {
 	text := printed(t, func(g *globals) error {
 		g.printStart(r)
 		g.printPlanFile(&restoreOptions{buildOptions: buildOptions{plan: "my plan.json"}, planWritten: true})
-		return g.printRecovered(recoveryReport{Plan: twoHistories(), Snapshot: r, HostPlan: &restore.Plan{Members: []restore.Member{{Name: "m1"}}}, PlanFile: "/it's.json"})
+		return g.printRescued(recoveryReport{Report: &recovery.Report{Plan: twoHistories(), Snapshot: r, HostPlan: &restore.Plan{Members: []restore.Member{{Name: "m1"}}}}, PlanFile: "/it's.json"})
 	})
 	expectLines(t, text, "  etcd --name=m1 '--data-dir=/my etcd/m1'\n", ": requorum restore --plan 'my plan.json' --name NAME\n",
 		`  requorum restore --plan '/it'\''s.json' --file '/my etcd/state.db' --name m1 --set-aside`)
@@ -160,7 +162,7 @@ func TestPrintRescued(t *testing.T) {
 		Snapshots:  []recovery.Stored{{Repository: "file:///r", Backup: "20260102T000000Z-abcdef"}},
 		Incomplete: []string{"s3://b could not be written"}, Next: []string{"change --initial-cluster in the units"},
 	}
-	text := printed(t, func(g *globals) error { return g.printRescued(r) })
+	text := printed(t, func(g *globals) error { return g.printRescued(recoveryReport{Report: r}) })
 	expectLines(t, text, "had been begun before", "raised to 1000000070", "the old data is in /var/lib/etcd/member.set-aside-1", "m3: declared dead", "proved: all members", "not proved: that it can be written to",
 		"replaces "+old.String(), "s3://b: not recorded: no route", "full snapshot 20260102", "RTO 12s", "Proven: all three", "Lost: nothing", "INCOMPLETE: s3://b", "Next:\n  - change")
 	u := &recovery.UndoReport{Cluster: "production", Run: "r1", Hosts: []recovery.HostUndo{{Member: "m1", PutBack: "/var/lib/etcd", Kept: []string{"/var/lib/etcd/member.set-aside-2"}}, {Member: "m2", Failed: "it does not start"}, {Member: "m3", Dead: true}},

@@ -44,30 +44,25 @@ type writtenConfig struct {
 }
 
 // writeClusterFile writes a cluster file with the members that a survey finds.
-func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) (err error) {
-	l, err := g.openLocal(ctx, o)
+func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error {
+	p, doubt, err := g.findMembers(ctx, o)
 	if err != nil {
-		return err
+		if p != nil {
+			err = errors.Join(g.printPreview(p), err)
+		}
+		return orRollback(ofURL(err))
 	}
-	defer func() { err = errors.Join(err, l.repos.Close()) }()
-	if err := l.find(ctx); err != nil {
-		return err
-	}
-	doubt, err := l.decideMembers()
-	if err := l.shown(err); err != nil {
-		return err
-	}
-	for _, u := range l.findings.Unread {
+	for _, u := range p.Findings.Unread {
 		g.note("%s: %s", u.Repository, u.Reason)
 	}
 	path, err := filepath.Abs(o.writeConfig)
 	if err != nil {
 		return err
 	}
-	cluster := l.plan.ClusterID.String()
-	text := clusterFileText(o, cluster, doubt, l.plan.Members)
+	cluster := p.Plan.ClusterID.String()
+	text := clusterFileText(o, cluster, doubt, p.Plan.Members)
 	done := writtenConfig{File: path, Cluster: cluster}
-	for _, m := range l.plan.Members {
+	for _, m := range p.Plan.Members {
 		done.Members = append(done.Members, m.Name)
 	}
 	if _, err := recovery.ParseConfig([]byte(text), path); err != nil {
@@ -90,16 +85,26 @@ func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) (err 
 	return nil
 }
 
-// decideMembers chooses the source whose members are written. A recovery asks the operator
-// which of several histories is meant; the file only says so.
-func (l *localRecovery) decideMembers() (doubt string, err error) {
-	err = l.decide(l.o.source)
-	if need := new(sources.NeedSourceError); !errors.As(err, &need) {
-		return "", err
+// findMembers surveys what is left, and chooses the source whose members are written. A recovery
+// asks the operator which of several histories is meant; the file only says so.
+func (g *globals) findMembers(ctx context.Context, o *recoverOptions) (p *recovery.Preview, doubt string, err error) {
+	req, err := g.rescueRequest(o)
+	if err != nil {
+		return nil, "", err
 	}
-	usable := slices.DeleteFunc(slices.Clone(l.plan.Candidates), func(c sources.Candidate) bool { return c.Source == nil })
+	req.Build = nil
+	events := newRescueEvents(g, nil)
+	defer events.finish()
+	req.Events = events
+	p, err = recovery.Preflight(ctx, req)
+	if need := new(sources.NeedSourceError); !errors.As(err, &need) {
+		return p, "", err
+	}
+	usable := slices.DeleteFunc(slices.Clone(p.Plan.Candidates), func(c sources.Candidate) bool { return c.Source == nil })
 	newest := slices.MaxFunc(usable, func(a, b sources.Candidate) int { return cmp.Compare(a.LastIndex, b.LastIndex) })
-	return "these are the members of " + newest.Name + "; other histories were found, too: see --dry-run", l.decide(newest.Name)
+	req.Source = newest.Name
+	p, err = recovery.Preflight(ctx, req)
+	return p, "these are the members of " + newest.Name + "; other histories were found, too: see --dry-run", err
 }
 
 // clusterFileText returns the file, with a comment where the operator knows better.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/place"
@@ -146,11 +147,11 @@ func (d *coordinator) oldData(h *participant) string {
 	return fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it (--undo puts it back until then)", h.Member, strings.Join(aside.Paths(), " and "))
 }
 
-// BranchOf is the timeline that the new cluster's history leaves, without the entry where
+// branchOf is the timeline that the new cluster's history leaves, without the entry where
 // it does: the archive's that is replayed, or the newest one of the old cluster that the
 // chosen history is archived in, of those that have not ended if there are any. A zero one
 // is none that is known.
-func BranchOf(p *sources.Plan, f *sources.Findings) repository.Branch {
+func branchOf(p *sources.Plan, f *sources.Findings) repository.Branch {
 	c := p.Candidate(p.Chosen)
 	b := repository.Branch{Timeline: c.Source.Base.Timeline, Backup: c.Source.Base.Backup}
 	if b.Timeline != (repository.TimelineID{}) {
@@ -170,6 +171,14 @@ func BranchOf(p *sources.Plan, f *sources.Findings) repository.Branch {
 	return b
 }
 
+// branch says where: after what was rebuilt.
+func (d *decision) branch(s *host.State) {
+	d.Branch.RaftIndex, d.Branch.Revision = s.Index, s.Revision
+	if s.Recipe != nil && s.Recipe.Chain != nil {
+		d.Branch.Chain = s.Recipe.Chain.String()
+	}
+}
+
 // lineage opens the repositories, and says what goes on in whose place.
 func (d *coordinator) lineage(ctx context.Context, do func(context.Context, TimelinesRequest) []TimelinesDone) (done []TimelinesDone, err error) {
 	repos := d.repositories(ctx)
@@ -185,18 +194,10 @@ func (d *coordinator) lineage(ctx context.Context, do func(context.Context, Time
 // lineageRequest is about a run whose hosts came to the same.
 func (d *coordinator) lineageRequest() TimelinesRequest {
 	dec := d.decision
-	req := TimelinesRequest{
+	return TimelinesRequest{
 		NewCluster: uint64(dec.NewClusterID), Members: dec.names(), OldCluster: uint64(dec.Plan.ClusterID),
 		Branch: dec.Branch, Reason: "recovered after the loss of its quorum, run " + d.run,
 	}
-	first := dec.first()
-	req.Branch.RaftIndex, req.Branch.Revision = first.Index, first.Revision
-	for _, b := range dec.Built {
-		if b.Recipe != nil && b.Recipe.Chain != nil {
-			req.Branch.Chain = b.Recipe.Chain.String()
-		}
-	}
-	return req
 }
 
 // openTimeline opens the new cluster's timeline before its members start: an agent

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/verify/serve"
 )
@@ -68,7 +70,7 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 			err = errors.Join(err, d.close())
 		}
 	}()
-	if lock {
+	if lock && req.Local == nil {
 		if d.lock, err = host.Lock(d.cfg.File()); err != nil {
 			return nil, fmt.Errorf("the cluster file: %w", err)
 		}
@@ -76,7 +78,7 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	if _, err := d.identities(); err != nil { // before anything is stopped
 		return nil, err
 	}
-	lines := Lines(d.cfg, d.req.Version, d.image.Load) // no command is started yet
+	lines := Lines(d.req, d.image.Load) // no command is started yet
 	for i, h := range d.cfg.Hosts {
 		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As("")})
 	}
@@ -115,9 +117,10 @@ func (d *coordinator) setRun(id string, dec *decision) {
 	}
 }
 
-// Lines makes the hosts of a cluster file, in its order: each can be asked, and can fetch the
-// database that another has built, or the coordinator. The caller closes each.
-func Lines(cfg *Config, version string, image func() *os.File) []*host.Remote {
+// Lines makes the hosts of a request, in their order: each can be asked, and can fetch the database
+// that another has built, or the coordinator. The caller closes each.
+func Lines(req Request, image func() *os.File) []*host.Remote {
+	cfg := req.Config
 	lines := map[string]*host.Remote{}
 	fetch := func(ctx context.Context, a host.FetchArguments, w io.Writer) (*host.Sent, error) {
 		if f := image(); a.Member == "" && f != nil {
@@ -136,7 +139,11 @@ func Lines(cfg *Config, version string, image func() *os.File) []*host.Remote {
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
 		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir}
-		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: cfgOfHost, Version: version, Fetch: fetch})
+		o := host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: cfgOfHost, Version: req.Version, Fetch: fetch}
+		if h.Kind == supervisor.None {
+			o.Here = &host.Options{Version: req.Version, Logger: req.Logger, CheckBase: req.CheckBase}
+		}
+		line := host.NewRemote(o)
 		lines[h.Member], all = line, append(all, line)
 	}
 	return all
@@ -149,6 +156,17 @@ func (d *coordinator) host(member string) *participant {
 		return nil
 	}
 	return d.hosts[i]
+}
+
+// places are the directories on this machine, by member.
+func (d *coordinator) places() map[string]sources.Directories {
+	all := map[string]sources.Directories{}
+	for _, h := range d.cfg.Hosts {
+		if h.Kind == supervisor.None {
+			all[h.Member] = sources.Directories{DataDir: h.DataDir, WALDir: h.WALDir}
+		}
+	}
+	return all
 }
 
 // present are the hosts that work is done on: those that answer.

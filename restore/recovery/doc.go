@@ -20,6 +20,10 @@
 //  7. One coordinator at a time: on this machine by a lock, elsewhere because hosts do
 //     what the one asks that stored a decision last, and refuse the others.
 //
+// With a Local it recovers directories on this machine: each is a host in this process, and is only read.
+// In place of set-aside, start and proof, one restore builds all members elsewhere, or none; what it
+// built holds the decision (TestPromise1RecoverKilled, TestPromise3SurvivorsAreOnlyRead).
+//
 // Its caller owes a context, and an Events that answers questions. Nothing is
 // printed here.
 //

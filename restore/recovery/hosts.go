@@ -18,18 +18,19 @@ var askTimeout = 20 * time.Second
 // participant is one of the cluster file's, as it was found.
 type participant struct {
 	HostConfig
-	line      *host.Remote
-	client    *host.Client // on that, in the name of the run
-	state     HostState
-	decisions []host.Decision // that it has stored
-	built     string          // the plan by which it has built its member
-	empty     bool            // it holds no data of a member
-	summary   *os.File        // nil where there is none
-	read      string          // the sum over the files that this is of
-	failed    error           // why it could not be surveyed
-	asides    []host.SetAside
-	undone    []string // the runs that it has taken back
-	undo      HostUndo // what an undo did
+	line       *host.Remote
+	client     *host.Client // on that, in the name of the run
+	state      HostState
+	decisions  []host.Decision // that it has stored
+	built      string          // the plan by which it has built its member
+	empty      bool            // it holds no data of a member
+	summary    *os.File        // nil where there is none
+	read       string          // the sum over the files that this is of
+	failed     error           // why it could not be surveyed
+	notStopped string          // why it is not proved that the member is stopped
+	asides     []host.SetAside
+	undone     []string // the runs that it has taken back
+	undo       HostUndo // what an undo did
 }
 
 // forget gives up what was read of a host's data.
@@ -80,7 +81,7 @@ func (d *coordinator) hostState(ctx context.Context, h *participant) {
 		return
 	}
 	h.state.Kind, h.state.DataDir, h.state.Clients, h.state.Faults = h.Kind, h.DataDir, m.Clients, m.Faults
-	h.state.Stopped, h.state.Runs = m.Stopped, m.Runs
+	h.state.Stopped, h.state.Runs, h.notStopped = m.Stopped, m.Runs, m.NotStopped
 	if !m.Stopped && !m.Runs {
 		h.state.Unclear = m.NotStopped
 	}

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func (d *coordinator) preflight(ctx context.Context) (_ *Preview, err error) {
 	if d.codec, err = codecOf(d.cfg); err != nil {
 		return nil, err
 	}
-	p := &Preview{Cluster: d.cfg.Cluster}
+	p := &Preview{Cluster: d.cfg.Cluster, Build: d.req.Build}
 	for {
 		var all sync.WaitGroup
 		var err error
@@ -111,7 +112,7 @@ func (d *coordinator) countGivenUp(ctx context.Context, p *Preview, repos *Repos
 	if err != nil {
 		return err
 	}
-	p.GivenUp, err = p.Plan.GivenUp(ctx, p.Findings, sources.RebuildRequest{Target: d.asked().Target, Repositories: repos.Opened, Identities: identities})
+	p.GivenUp, err = p.Plan.GivenUp(ctx, p.Findings, sources.RebuildRequest{Target: d.asked().Target, Places: d.places(), Repositories: repos.Opened, Identities: identities})
 	if err != nil && ctx.Err() == nil {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("not all that is given up is counted: %v", err))
 	}
@@ -138,6 +139,14 @@ func (d *coordinator) plan(ctx context.Context, p *Preview, repos *Repositories)
 	if err == nil {
 		err = d.decideMembers(p, a)
 	}
+	if d.req.Local != nil { // without a cluster file, the cluster is called by its ID
+		d.cfg.Cluster = cmp.Or(p.Plan.Chosen, d.cfg.Cluster)
+		if p.Plan.ClusterID != 0 {
+			d.cfg.Cluster = p.Plan.ClusterID.String()
+		}
+		p.Cluster = d.cfg.Cluster
+		return err
+	}
 	p.unreadable = d.unreadable(ctx, p.Plan, repos)
 	d.show(p)
 	d.warnings(p)
@@ -154,7 +163,7 @@ func (d *coordinator) hostNames() (all []string) {
 // askMore asks for a quorum at client URLs that only members, or hosts, know.
 func (d *coordinator) askMore(ctx context.Context, p *Preview, members []snapshot.Member) (err error) {
 	more := d.clientURLs(members)
-	if p.Quorum.Serves || len(more) <= len(p.Quorum.Asked) {
+	if d.req.Local != nil || p.Quorum.Serves || len(more) <= len(p.Quorum.Asked) {
 		return nil
 	}
 	p.Quorum, err = d.quorum(ctx, more)
@@ -170,6 +179,10 @@ func (d *coordinator) asked() Asked {
 
 // decideMembers says who the new members are, and how the revision rises.
 func (d *coordinator) decideMembers(p *Preview, a Asked) error {
+	if d.req.Local != nil {
+		p.Bump = bumpOf(p.Plan, a)
+		return d.membersHere(p, a)
+	}
 	change := a.Change
 	change.Available = nil
 	for _, h := range d.hosts {

@@ -47,6 +47,12 @@ type Preview struct {
 	// well, so that nothing can start there.
 	Left []string            `json:"left,omitempty"`
 	Bump restore.BumpRequest `json:"bump"`
+	// Host is this machine, if the members are built here, and Restore what an earlier run of the
+	// same command has built here.
+	Host    *restore.Readiness `json:"host,omitempty"`
+	Restore *restore.Result    `json:"restore,omitempty"`
+	// Build is what is to be built on this machine; nil if hosts do it.
+	Build *restore.Request `json:"-"`
 	// Blockers say, each with the next step, why Run would refuse; none where it
 	// would not.
 	Blockers []string `json:"blockers,omitempty"`

@@ -29,13 +29,19 @@ import (
 
 // DifferError says that databases hold different keys. Nothing was started.
 type DifferError struct {
-	Run      string
+	Run      string // that has set the old data aside; empty if nothing was changed
 	Compared *sources.Comparison
 }
 
 func (e *DifferError) Error() string {
+	if e.Run == "" {
+		return fmt.Sprintf("nothing was changed: %v", e.Compared.DifferError())
+	}
 	return fmt.Sprintf("run %s: nothing is started; put the old data back with --undo first: %v", e.Run, e.Compared.DifferError())
 }
+
+// Unwrap is a *snapshot.DamagedError.
+func (e *DifferError) Unwrap() error { return e.Compared.DifferError() }
 
 // rebuildPlan is what every host builds.
 func (d *decision) rebuildPlan() host.RebuildPlan {
@@ -104,6 +110,7 @@ func (d *coordinator) rebuild(ctx context.Context) (err error) {
 	if err := d.rebuildOn(ctx, rest, plan, all); err != nil {
 		return err
 	}
+	dec.branch(&plan.Image.State)
 	dec.Built, dec.BuiltAt = all, time.Now()
 	return d.store(ctx)
 }
@@ -178,7 +185,11 @@ func (d *coordinator) compare(ctx context.Context, image *host.Image, peers sour
 	if err != nil {
 		return err
 	}
-	if c.Differ() && !d.decision.Plan.Named {
+	switch here := d.req.Local != nil; {
+	case !c.Differ() || d.decision.Plan.Named || here && c.Trusted():
+	case here:
+		return &DifferError{Compared: c}
+	default:
 		return &DifferError{Run: d.run, Compared: c}
 	}
 	d.decision.Compared = c
@@ -214,23 +225,11 @@ func (d *coordinator) buildHere(ctx context.Context, plan *host.RebuildPlan) (_ 
 			return nil, done, fmt.Errorf("copy the data of %s: %w", owner, err)
 		}
 	}
-	repos := d.repositories(ctx)
-	closers = append(closers, repos.Close)
-	identities, err := d.identities()
+	state, repos, err := d.replay(ctx, plan, places, scratch.Path())
 	if err != nil {
 		return nil, done, err
 	}
-	state, err := sources.Rebuild(ctx, sources.RebuildRequest{
-		Source: source, Target: plan.Target, Places: places, Repositories: repos.Opened, Identities: identities,
-		Replay: walreplay.Options{
-			ScratchDir: scratch.Path(), SourceSettings: plan.Replay,
-			CheckBase: d.req.CheckBase, Logger: d.logger,
-		},
-	})
-	if err != nil {
-		return nil, done, errors.Join(append([]error{err}, repos.Errors...)...)
-	}
-	closers = append(closers, state.Close)
+	closers = append(closers, repos.Close, state.Close)
 	image := &host.Image{ID: rand.Text()}
 	if image.State, err = host.StateOf(ctx, &source, state, places[source.Base.Owner]); err != nil {
 		return nil, done, err
@@ -250,6 +249,30 @@ func (d *coordinator) buildHere(ctx context.Context, plan *host.RebuildPlan) (_ 
 	image.Size = info.Size()
 	d.image.Store(file)
 	return image, done, nil
+}
+
+// replay rebuilds the database from what is in places and in the repositories. The caller closes
+// both results.
+func (d *coordinator) replay(ctx context.Context, plan *host.RebuildPlan, places map[string]sources.Directories, scratch string) (*walreplay.Rebuilt, *Repositories, error) {
+	identities, err := d.identities()
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := walreplay.Options{
+		ScratchDir: scratch, SourceSettings: plan.Replay, CheckBase: d.req.CheckBase, Logger: d.logger,
+		Progress: func(p walreplay.Phase, done, total int64) {
+			d.reporter.progress(PhaseRebuild, "", string(p), done, total)
+		},
+	}
+	if d.req.Local != nil {
+		opts.Engine = d.req.Local.Engine
+	}
+	repos := d.repositories(ctx)
+	state, err := sources.Rebuild(ctx, sources.RebuildRequest{Source: plan.Source, Target: plan.Target, Places: places, Repositories: repos.Opened, Identities: identities, Replay: opts})
+	if err != nil {
+		return nil, nil, errors.Join(append([]error{err, repos.Close()}, repos.Errors...)...)
+	}
+	return state, repos, nil
 }
 
 // fileOf is the file of what was rebuilt: a full snapshot that is the state itself is written

@@ -13,6 +13,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/engine"
 )
@@ -39,16 +40,23 @@ type Asked struct {
 	Replay engine.SourceSettings `json:"replay"`
 	// Force recovers although a quorum serves, or although that is not known.
 	Force bool `json:"force,omitempty"`
+	// Build is what a recovery on this machine builds, and where. The image and the revision are
+	// filled in, and members and learners if none are given.
+	Build *restore.Request `json:"build,omitempty"`
 }
 
 // Request is what a run is begun with, or gone on with.
 type Request struct {
 	Config *Config
+	// Local is a recovery on this machine; nil is one on the hosts of a cluster file.
+	Local *Local
 	Asked
 	// TargetFromNow says that the target's time was reckoned from now: a run that goes
 	// on keeps the time that it was decided for.
 	TargetFromNow bool
 
+	// Sinks are how repositories are opened.
+	Sinks sinks.Options
 	// ScratchDir is where a database is built that no single host can build; empty is the
 	// temporary folder of this machine.
 	ScratchDir string

@@ -40,8 +40,8 @@ type Report struct {
 	RevisionBefore int64 `json:"revision_before"`
 	RevisionAfter  int64 `json:"revision_after"`
 
-	Hosts  []HostReport  `json:"hosts"`
-	Proof  *serve.Report `json:"proof"`
+	Hosts  []HostReport  `json:"hosts,omitempty"`
+	Proof  *serve.Report `json:"proof,omitempty"`
 	Phases []PhaseTime   `json:"phases"`
 	// RTO is from the first change until the new cluster was proved to serve, and
 	// ClientsBack until the clients were started; both count time in which nobody
@@ -49,6 +49,14 @@ type Report struct {
 	RTO         time.Duration `json:"rto_nanoseconds"`
 	ClientsBack time.Duration `json:"clients_back_nanoseconds"`
 	Began       time.Time     `json:"began"` // by the clock of the machine where it was
+
+	// Compared is the restored database beside the survivors'.
+	Compared *sources.Comparison `json:"cross_check,omitempty"`
+	// On this machine Restore is what was built, or Snapshot the one file, with the plan by which
+	// other hosts build their members from it.
+	Restore  *restore.Result `json:"restore,omitempty"`
+	Snapshot *restore.Result `json:"snapshot,omitempty"`
+	HostPlan *restore.Plan   `json:"host_plan,omitempty"`
 
 	Lineage   []TimelinesDone `json:"lineage,omitempty"`
 	Snapshots []Stored        `json:"snapshots,omitempty"`
@@ -116,7 +124,7 @@ func (d *coordinator) report() *Report {
 		OldClusterID: dec.Plan.ClusterID, NewClusterID: dec.NewClusterID, InitialCluster: dec.initialCluster(), Members: dec.Members,
 		RevisionBefore: first.Revision, RevisionAfter: first.Restore.RevisionAfter,
 		Proof: dec.Proved.Report, Phases: d.phases, Began: dec.Began, Incomplete: dec.Incomplete,
-		RTO: max(0, dec.Proved.At.Sub(dec.Began)), Lineage: d.timelines, Snapshots: dec.Snapshots,
+		RTO: max(0, dec.Proved.At.Sub(dec.Began)), Lineage: d.timelines, Snapshots: dec.Snapshots, Compared: dec.Compared,
 	}
 	if dec.Timelines != nil {
 		r.Lineage = dec.Timelines

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,8 +33,8 @@ type Repositories struct {
 	Errors []error // of each of Unread
 }
 
-// OpenRepositories opens all of these at once. The caller closes them.
-func OpenRepositories(ctx context.Context, urls []string, keys signing.Keys, o sinks.Options) *Repositories {
+// openRepositories opens all of these at once. The caller closes them.
+func openRepositories(ctx context.Context, urls []string, keys signing.Keys, o sinks.Options) *Repositories {
 	opened, errs := make([]*repository.Repository, len(urls)), make([]error, len(urls))
 	var all sync.WaitGroup
 	for i, url := range urls {
@@ -77,7 +78,9 @@ func (r *Repositories) Close() error {
 
 // repositories opens those of the cluster file. The caller closes them.
 func (d *coordinator) repositories(ctx context.Context) *Repositories {
-	return OpenRepositories(ctx, d.cfg.Repositories, d.cfg.Keys(), sinks.Options{Retry: sinks.Retry{For: repositoryPatience}})
+	o := d.req.Sinks
+	o.Retry.For = cmp.Or(o.Retry.For, repositoryPatience)
+	return openRepositories(ctx, d.cfg.Repositories, d.cfg.Keys(), o)
 }
 
 // identities open what is encrypted in the repositories.
@@ -85,7 +88,7 @@ func (d *coordinator) identities() (all []age.Identity, err error) {
 	for _, path := range d.cfg.IdentityFiles {
 		some, err := codec.ParseIdentitiesFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("identity-files of %s: %w", d.cfg.File(), err)
+			return nil, fmt.Errorf("identities: %w", err)
 		}
 		all = append(all, some...)
 	}

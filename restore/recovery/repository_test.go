@@ -89,7 +89,7 @@ func TestRepositories(t *testing.T) {
 func TestUnreadNames(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := OpenRepositories(ctx, []string{"s3://bucket/p?region=x&endpoint=https://10.0.0.1"}, signing.Keys{}, sinks.Options{})
+	r := openRepositories(ctx, []string{"s3://bucket/p?region=x&endpoint=https://10.0.0.1"}, signing.Keys{}, sinks.Options{})
 	if all := r.Unread; len(all) != 1 || all[0].Repository != "s3://bucket/p?endpoint=https%3A%2F%2F10.0.0.1&region=x" {
 		t.Errorf("%+v", all)
 	}
@@ -97,7 +97,7 @@ func TestUnreadNames(t *testing.T) {
 
 func reopened(t *testing.T, url string) *repository.Repository {
 	t.Helper()
-	r := OpenRepositories(t.Context(), []string{url}, signing.Keys{}, sinks.Options{Retry: sinks.Retry{For: repositoryPatience}})
+	r := openRepositories(t.Context(), []string{url}, signing.Keys{}, sinks.Options{Retry: sinks.Retry{For: repositoryPatience}})
 	require.NoError(t, errors.Join(r.Errors...))
 	t.Cleanup(func() { r.Close() })
 	return r.Opened[0]

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ func Run(ctx context.Context, req Request) (_ *Report, err error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case d.req.Local != nil:
+		return d.runHere(ctx, p)
 	case d.decision == nil:
 		return d.decideAnew(ctx, p)
 	case d.decision.Undoing:
@@ -139,6 +142,9 @@ func (d *coordinator) firstQuestion(p *Preview) Question {
 func (d *coordinator) decide(p *Preview, typed bool) error {
 	old := d.decision
 	out := &decision{Run: d.run, Asked: d.req.Asked, Began: time.Now(), ClusterToken: "requorum-" + randomHex(8)}
+	if b := d.req.Build; b != nil {
+		out.ClusterToken = cmp.Or(b.ClusterToken, out.ClusterToken)
+	}
 	if old != nil {
 		*out = *old
 	} else {
@@ -162,7 +168,7 @@ func (d *coordinator) decide(p *Preview, typed bool) error {
 	out.Final = len(p.Unsurveyed) == 0 && p.Plan.Chosen != ""
 	out.Unproven = out.Unproven || typed
 	if len(p.Members) > 0 {
-		out.Branch = BranchOf(p.Plan, p.Findings)
+		out.Branch = branchOf(p.Plan, p.Findings)
 		var err error
 		if out.NewClusterID, err = restore.ClusterID(out.initialCluster(), out.ClusterToken); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -49,7 +52,9 @@ func (d *coordinator) eachSurveyable(ctx context.Context, do func(context.Contex
 	}
 	if len(errs) > 0 {
 		for name, err := range errs {
-			errs[name] = fmt.Errorf("%w (if its data is lost for good: --declare-dead %s, and it is not read)", err, name)
+			if d.req.Local == nil {
+				errs[name] = fmt.Errorf("%w (if its data is lost for good: --declare-dead %s, and it is not read)", err, name)
+			}
 		}
 		return some, &HostsError{Phase: PhaseSurvey, Errs: errs}
 	}
@@ -78,6 +83,10 @@ func (d *coordinator) startedMeanwhile(ctx context.Context, h *participant, err 
 // sum is over the files of a host's member, or of what the run has set aside there. It is
 // empty where there are none.
 func (d *coordinator) sum(ctx context.Context, h *participant) (string, error) {
+	if h.Kind == supervisor.None {
+		sum, err := logSum(h.DataDir, h.WALDir)
+		return cmp.Or(sum, "no log"), err
+	}
 	of := d.readOf(h)
 	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]host.File, error) {
 		// Names and sizes take no time, except on a disk that hangs.
@@ -188,6 +197,11 @@ func (d *coordinator) findings(ctx context.Context, repos *Repositories) (*sourc
 			}})
 		}
 	}
+	for _, err := range repos.Errors {
+		if d.req.Local != nil && (errors.Is(err, place.ErrURL) || len(req.Summaries)+len(req.Repos) == 0) {
+			return nil, err
+		}
+	}
 	f := &sources.Findings{Taken: time.Now(), Survivors: []sources.Remains{}, Archives: []sources.Archive{}, Relations: []sources.Relation{}}
 	if len(req.Summaries)+len(req.Repos) > 0 {
 		began := time.Now()
@@ -216,6 +230,13 @@ func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
 	p, err := d.preflight(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if d.req.Local != nil {
+		if err := d.previewHere(ctx, p); err != nil && p.Plan == nil {
+			return nil, err
+		} else {
+			return p, err
+		}
 	}
 	err = d.survey(ctx, p)
 	switch {

@@ -99,8 +99,9 @@ func TestCompare(t *testing.T) {
 		t.Errorf("%+v", dec.Compared)
 	}
 	var differ *DifferError
+	var damaged *snapshot.DamagedError
 	err := d.compare(t.Context(), image, peers(2))
-	if !errors.As(err, &differ) {
+	if !errors.As(err, &differ) || !errors.As(err, &damaged) {
 		t.Fatalf("%v", err)
 	}
 	for _, want := range []string{"nothing is started", "the database of m1 or m2", "nothing shows", "--undo", "--source m1, or --source m2"} {
@@ -294,14 +295,14 @@ func TestBranchOf(t *testing.T) {
 		p.Candidates[0].History = 2
 		p.Histories = []sources.History{{Number: 1, Timelines: []repository.TimelineID{timeline(7, 1)}}, {Number: 2, Timelines: c.held}}
 		for range 2 {
-			if b := BranchOf(p, f); b != (repository.Branch{Timeline: c.want}) {
+			if b := branchOf(p, f); b != (repository.Branch{Timeline: c.want}) {
 				t.Errorf("of %v: %+v", c.held, b)
 			}
 			slices.Reverse(c.held)
 		}
 	}
 	p.Candidates[0].Source.Base = sources.Base{Timeline: timeline(7, 1), Backup: "b"}
-	if b := BranchOf(p, f); b != (repository.Branch{Timeline: timeline(7, 1), Backup: "b"}) {
+	if b := branchOf(p, f); b != (repository.Branch{Timeline: timeline(7, 1), Backup: "b"}) {
 		t.Errorf("of a backup: %+v", b)
 	}
 }

@@ -90,8 +90,8 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			before := storetest.Fingerprint(t, dataDirsOf(c)...)
 
 			plan := decode[recoveryReport](t, u.Must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("new")), "--dry-run", "--output", "json"))
-			if !plan.Proven || plan.Plan.Bump.Raise || len(plan.Members) != 3 {
-				t.Errorf("from two of three: proven %v, raise %v, members %+v", plan.Proven, plan.Plan.Bump.Raise, plan.Members)
+			if !plan.Plan.Proven || plan.Plan.Bump.Raise || len(plan.Members) != 3 {
+				t.Errorf("from two of three: proven %v, raise %v, members %+v", plan.Plan.Proven, plan.Plan.Bump.Raise, plan.Members)
 			}
 			one := []string{"recover", "--local", survivors(c, 1), "--data-dir", dataDirs(u.Path("one"))}
 			e := u.Must(t, exitUsage, append(one, "--yes")...)

@@ -83,14 +83,14 @@ type (
 		Endpoints  []string        `json:"endpoints"`
 	}
 	recoveryReport struct {
-		Proven       bool                     `json:"proven"`
-		Plan         *sources.Plan            `json:"plan"`
-		Findings     *sources.Findings        `json:"findings"`
-		Members      []sources.NewMember      `json:"new_members"`
-		Compared     *sources.Comparison      `json:"cross_check"`
-		Restore      *restore.Result          `json:"restore"`
-		Repositories []recovery.TimelinesDone `json:"repositories"`
-		Endpoints    []string                 `json:"endpoints"`
+		Proven    bool                     `json:"proven"`
+		Plan      *sources.Plan            `json:"plan"`
+		Findings  *sources.Findings        `json:"findings"`
+		Members   []sources.NewMember      `json:"members"`
+		Compared  *sources.Comparison      `json:"cross_check"`
+		Restore   *restore.Result          `json:"restore"`
+		Lineage   []recovery.TimelinesDone `json:"lineage"`
+		Endpoints []string                 `json:"endpoints"`
 	}
 	verifyReport struct {
 		Status report.Status `json:"status"`

@@ -93,7 +93,7 @@ func (h *Host) ControlClient(t testing.TB, run string) *host.Client {
 	t.Helper()
 	cfg, err := recovery.ReadConfig(h.site.ClusterFile(t, h))
 	require.NoError(t, err)
-	lines := recovery.Lines(cfg, "dev", func() *os.File { return nil })
+	lines := recovery.Lines(recovery.Request{Config: cfg, Version: "dev"}, func() *os.File { return nil })
 	t.Cleanup(lines[0].Close)
 	return lines[0].As(run)
 }

@@ -169,8 +169,8 @@ func TestPoint3Damaged(t *testing.T) {
 		survivors, _ := w.copies(t)
 		r := local(t, w.Operator, exitOK, survivors, plan...)
 		c := r.Plan.Candidate("m3")
-		if !r.Proven || r.Plan.Chosen == "m3" || c == nil || c.Rank != 3 || c.Lost.Entries == 0 || !has(findings(t, r, "m3"), sources.KindBehind) {
-			t.Errorf("chosen %s, proven %t, m3: %+v", r.Plan.Chosen, r.Proven, c)
+		if !r.Plan.Proven || r.Plan.Chosen == "m3" || c == nil || c.Rank != 3 || c.Lost.Entries == 0 || !has(findings(t, r, "m3"), sources.KindBehind) {
+			t.Errorf("chosen %s, proven %t, m3: %+v", r.Plan.Chosen, r.Plan.Proven, c)
 		}
 		// Beside the one that is behind, one survivor still makes a majority.
 		w.complete(t, survivors[1:])
@@ -180,8 +180,8 @@ func TestPoint3Damaged(t *testing.T) {
 		survivors, dirs := w.copies(t)
 		flipPage(t, filepath.Join(dirs[0], "member", "snap", "db"))
 		r := local(t, w.Operator, exitOK, survivors, plan...)
-		if !r.Proven || !has(findings(t, r, "m1"), sources.KindDatabase) {
-			t.Errorf("proven %t, m1: %+v", r.Proven, findings(t, r, "m1"))
+		if !r.Plan.Proven || !has(findings(t, r, "m1"), sources.KindDatabase) {
+			t.Errorf("proven %t, m1: %+v", r.Plan.Proven, findings(t, r, "m1"))
 		}
 		if s := r.Plan.Candidate(r.Plan.Chosen).Source; s.Base.Owner == "m1" && s.Base.Path != "" { // its log may begin with the first entry
 			t.Errorf("the damaged database is what the plan begins with: %+v", s)
@@ -193,8 +193,8 @@ func TestPoint3Damaged(t *testing.T) {
 		survivors, dirs := w.copies(t)
 		alterAll(t, filepath.Join(dirs[0], "member", "snap", "db"), overwritten)
 		r := w.complete(t, survivors)
-		if !r.Proven || r.Plan.Chosen == "m1" || r.CrossCheck == nil || !slices.Equal(r.CrossCheck.Odd, []string{"m1"}) {
-			t.Errorf("chosen %s, proven %t, compared: %+v", r.Plan.Chosen, r.Proven, r.CrossCheck)
+		if !r.Plan.Proven || r.Plan.Chosen == "m1" || r.CrossCheck == nil || !slices.Equal(r.CrossCheck.Odd, []string{"m1"}) {
+			t.Errorf("chosen %s, proven %t, compared: %+v", r.Plan.Chosen, r.Plan.Proven, r.CrossCheck)
 		}
 	})
 
@@ -245,14 +245,14 @@ func TestPoint3Damaged(t *testing.T) {
 		keys := w.load.inOrder()
 		alter(t, lastSegment(t, dirs[0]), keys[len(keys)/2])
 		r := local(t, w.Operator, exitOK, survivors, plan...)
-		if !r.Proven || !has(findings(t, r, "m1"), sources.KindBrokenLog) || r.Plan.Chosen == "m1" {
-			t.Errorf("chosen %s, proven %t, m1: %+v", r.Plan.Chosen, r.Proven, findings(t, r, "m1"))
+		if !r.Plan.Proven || !has(findings(t, r, "m1"), sources.KindBrokenLog) || r.Plan.Chosen == "m1" {
+			t.Errorf("chosen %s, proven %t, m1: %+v", r.Plan.Chosen, r.Plan.Proven, findings(t, r, "m1"))
 		}
 		w.complete(t, survivors)
 		// Without m2 the tail is nowhere, and one log read whole is no majority.
 		r = local(t, w.Operator, exitUnproven, []string{survivors[0], survivors[2]}, plan...)
-		if r.Proven || r.Plan.Loss.Text == "" {
-			t.Errorf("proven %t, lost %+v", r.Proven, r.Plan.Loss)
+		if r.Plan.Proven || r.Plan.Loss.Text == "" {
+			t.Errorf("proven %t, lost %+v", r.Plan.Proven, r.Plan.Loss)
 		}
 	})
 
@@ -303,7 +303,7 @@ func TestPoint3FlippedValue(t *testing.T) {
 	}
 	s.KillAll(t)
 	alterAll(t, filepath.Join(m1.DataDir, "member", "snap", "db"), "value 17")
-	e := s.Must(t, exitFailed, s.recovering(t, s.Hosts())...)
+	e := s.Must(t, exitDamaged, s.recovering(t, s.Hosts())...)
 	for _, want := range []string{"nothing is started", "m2 and m3 agree", "the damaged one is that of m1", "--undo", "--source m2"} {
 		if !strings.Contains(e.Stderr, want) {
 			t.Errorf("%q is not said: %s", want, e)

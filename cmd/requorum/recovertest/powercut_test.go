@@ -59,8 +59,8 @@ func powerCut(t *testing.T, round int, version string, count *tally) {
 	}
 	args, dirs, initialCluster := into(t, "m1", "m2", "m3")
 	r := local(t, o, exitOK, some, append(args, "--yes")...)
-	if !r.Proven || r.Plan.Bump.Raise {
-		t.Errorf("from %v: proven %t (%s), raised %+v", some, r.Proven, r.Plan.Why, r.Plan.Bump)
+	if !r.Plan.Proven || r.Plan.Bump.Raise {
+		t.Errorf("from %v: proven %t (%s), raised %+v", some, r.Plan.Proven, r.Plan.Why, r.Plan.Bump)
 	}
 	again := storetest.StartFromDataDirs(t, version, dirs, initialCluster)
 	missing := l.Missing(t, "/load/", again.Client(t))
@@ -88,7 +88,7 @@ func fromOne(t *testing.T, o *storetest.Operator, version string, l *Load, survi
 	args, dirs, initialCluster := into(t, "m1", "m2", "m3")
 	args = append(args, dead...)
 	p := local(t, o, exitUnproven, alone, append(args, "--dry-run")...)
-	if p.Proven || p.Plan.Why == "" || !p.Plan.Bump.Raise {
+	if p.Plan.Proven || p.Plan.Why == "" || !p.Plan.Bump.Raise {
 		t.Errorf("%s alone: %+v", survivor, p.Plan)
 	}
 	o.Must(t, exitUsage, append([]string{"recover", "--local", survivor, "--yes"}, args...)...)

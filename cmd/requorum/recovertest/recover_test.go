@@ -40,7 +40,6 @@ func short(n, long int) int {
 // recovered is what `requorum recover --local --output json` prints, as far as
 // tests look at it.
 type recovered struct {
-	Proven   bool              `json:"proven"`
 	Plan     *sources.Plan     `json:"plan"`
 	Findings *sources.Findings `json:"findings"`
 	// CrossCheck is what was rebuilt a second time.

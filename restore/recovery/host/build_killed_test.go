@@ -143,6 +143,12 @@ func testKilled(t *testing.T, f *faults) {
 	if err != nil || !again.Earlier || again.Restore == nil || len(again.Restore.Members) != 1 {
 		t.Errorf("%+v %v", again, err)
 	}
+	// If the host that it copied from is lost since, the others copy from it.
+	plan.Image = nil
+	again, err = h.rebuild(plan)
+	if err != nil || !again.Earlier || again.Image == nil || again.Image.From != h.name || again.Image.Size == 0 || again.Image.HashKV != f.image.HashKV {
+		t.Errorf("%+v %v", again, err)
+	}
 	// Whoever has the data set aside can still have it copied.
 	if files, err := h.operator(run1).Files(t.Context(), run1); err != nil || len(files) == 0 {
 		t.Errorf("%v %v", files, err)

@@ -28,8 +28,10 @@ const (
 // RemoteOptions say whom to reach, and how.
 type RemoteOptions struct {
 	Member string // that the host has, or is to get
-	// Command is run, and has to be a conversation with `requorum host` on the host.
+	// Command is run, and has to be a conversation with `requorum host` on the host. With Here
+	// the host is this process, and nothing is run.
 	Command []string
+	Here    *Options
 	Config  *Config // what the host is given
 	Version string  // of the coordinator, and so of the host
 	// Fetch answers what the host needs of other hosts.
@@ -48,12 +50,13 @@ type Remote struct {
 	line     *line // nil where there is none
 }
 
-// line is a command that runs.
+// line is a command that runs, or a host in this process.
 type line struct {
 	conn   *conversation
 	epoch  uint64
-	cmd    *exec.Cmd
+	cmd    *exec.Cmd // nil for a host in this process
 	in     io.WriteCloser
+	wait   func() error // for its end
 	exited atomic.Bool
 	stderr *tail
 	lost   chan struct{} // closed when the conversation has ended
@@ -130,21 +133,11 @@ func (h *Remote) start(ctx context.Context) (_ *line, err error) {
 		return &LineError{Member: o.Member, Answered: answered, Err: err}
 	}
 	l := &line{stderr: &tail{}, lost: make(chan struct{})}
-	// Without a context: it ends when its input does.
-	l.cmd = exec.Command(o.Command[0], o.Command[1:]...) //nolint:noctx // see above
-	l.cmd.Stderr = l.stderr
-	// A process group of its own: an interrupt of the terminal is the coordinator's.
-	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	l.cmd.WaitDelay = endTimeout
-	if l.in, err = l.cmd.StdinPipe(); err != nil {
-		return nil, failed(false, err)
-	}
-	out, err := l.cmd.StdoutPipe()
-	if err != nil {
-		return nil, failed(false, err)
-	}
-	if err := l.cmd.Start(); err != nil {
-		return nil, failed(false, fmt.Errorf("%s: %w", strings.Join(o.Command, " "), err))
+	out := l.serve(o.Here)
+	if o.Here == nil {
+		if out, err = l.run(o.Command); err != nil {
+			return nil, failed(false, fmt.Errorf("%s: %w", strings.Join(o.Command, " "), err))
+		}
 	}
 	l.conn = newConversation(out, l.in, func(ctx context.Context, r *incoming) (any, error) {
 		var a FetchArguments
@@ -183,6 +176,41 @@ func (h *Remote) start(ctx context.Context) (_ *line, err error) {
 	}
 	l.epoch = c.Epoch + 1
 	return l, nil
+}
+
+// run starts a command, and returns its output.
+func (l *line) run(command []string) (out io.Reader, err error) {
+	// Without a context: it ends when its input does.
+	l.cmd = exec.Command(command[0], command[1:]...) //nolint:noctx // see above
+	l.cmd.Stderr = l.stderr
+	// A process group of its own: an interrupt of the terminal is the coordinator's.
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	l.cmd.WaitDelay = endTimeout
+	l.wait = l.cmd.Wait
+	if l.in, err = l.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if out, err = l.cmd.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	return out, l.cmd.Start()
+}
+
+// serve is a host in this process, and returns its output; nil without options.
+func (l *line) serve(o *Options) io.Reader {
+	if o == nil {
+		return nil
+	}
+	in, toHost := io.Pipe()
+	out, fromHost := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := Serve(context.Background(), in, fromHost, *o)
+		_, _ = in.Close(), fromHost.Close() // they never fail
+		ended <- err
+	}()
+	l.in, l.wait = toHost, func() error { return <-ended }
+	return out
 }
 
 // hello reads the first line.
@@ -228,7 +256,7 @@ func (e *strangeError) Unwrap() error { return e.err }
 // ssh does. answered reports whether somebody was there.
 func (l *line) ended(why error) (answered bool, _ error) {
 	l.end()
-	err := l.cmd.Wait()
+	err := l.wait()
 	l.exited.Store(true)
 	var strange *strangeError
 	answered = errors.As(why, &strange)
@@ -259,7 +287,7 @@ func (l *line) end() {
 
 // kill reaches what the command has started, too.
 func (l *line) kill() {
-	if !l.exited.Load() {
+	if l.cmd != nil && !l.exited.Load() {
 		_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
 	}
 }

@@ -162,7 +162,7 @@ func (p *process) configure(r *incoming) (*configured, error) {
 		return nil, err
 	}
 	// What the state file says is believed, and it is written as this user.
-	if err := safedir.TrustedFolder(cfg.StateDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := safedir.TrustedFolder(cfg.StateDir); cfg.StateDir != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, refused(BadRequest, fmt.Errorf("state-dir: %w", err))
 	}
 	known, err := readState(cfg.StateDir)

@@ -363,7 +363,7 @@ func (s *rebuilding) earlier(ctx context.Context) (*Rebuilt, error) {
 		return nil, err
 	}
 	built.Earlier = true
-	if !known.Done {
+	if !known.Done || s.plan.Image == nil && built.Image == nil { // it got another one's, and is to give its own now
 		built.Restore = result
 		if err := s.complete(ctx, &built); err != nil {
 			return nil, err

@@ -92,6 +92,9 @@ func openState(folder string) (*stateFile, error) {
 // readState gives the state as it is now, for reading only: without a lock. A folder that
 // is not there, or has no file of it, has an empty one.
 func readState(folder string) (*stateFile, error) {
+	if folder == "" { // a host that changes nothing remembers nothing
+		return &stateFile{}, nil
+	}
 	s := &stateFile{path: filepath.Join(folder, "state.json")}
 	data, err := os.ReadFile(s.path)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -318,6 +319,5 @@ func TestTooOldEtcdIsRefused(t *testing.T) {
 		return meta.Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, 9})
 	})
 	require.NoError(t, errors.Join(err, db.Close()))
-	_, err = Survey(t.Context(), SurveyRequest{Summaries: summaries(t, Survivor{Name: "m1", DataDir: dir})})
-	require.ErrorIs(t, err, snapshot.ErrTooOld)
+	require.ErrorIs(t, WriteSummary(t.Context(), io.Discard, Survivor{Name: "m1", DataDir: dir}, SummaryOptions{}), snapshot.ErrTooOld)
 }

@@ -76,22 +76,3 @@ func TestLogsWithHoles(t *testing.T) {
 		t.Errorf("%+v", f.Relations)
 	}
 }
-
-// A summary that is not read to its end is not written on: once it is closed, nothing reads
-// the member's files any more.
-func TestSummaryThatNobodyReads(t *testing.T) {
-	for _, s := range summaries(t, written(t, "m1", 1, Range{1, 300}), written(t, "m2", 2, Range{1, 300})) {
-		r, err := s.Open()
-		require.NoError(t, err)
-		if s.Name == "m2" { // in the middle of the log
-			_, err = r.Read(make([]byte, 1))
-			require.NoError(t, err)
-		}
-		require.NoError(t, r.Close())
-		select {
-		case <-r.(*pipedSummary).ended:
-		default:
-			t.Errorf("the summary of %s is still being written", s.Name)
-		}
-	}
-}

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
@@ -253,39 +252,10 @@ func joins(all []Range, index uint64) bool {
 	return slices.ContainsFunc(all, func(s Range) bool { return s.First <= index+1 && index <= s.Last })
 }
 
-// RunningError says that a member runs on a directory. It is a restore.ErrInUse.
-type RunningError struct {
-	Survivor string
-	DataDir  string
-	Process  string // such as "process 1234 (etcd) writes to FILE"; empty where it is not known
-	Err      error
-}
-
-func (e *RunningError) Error() string {
-	who := e.Process
-	if who == "" {
-		who = "a process that cannot be seen from here (another user's, or another container's)"
-	}
-	return fmt.Sprintf("%s still runs on %s: %s: %v: a recovery looks at stopped members only; if the cluster still has its quorum, replace single members instead", e.Survivor, e.DataDir, who, e.Err)
-}
-
-func (e *RunningError) Unwrap() error { return e.Err }
-
-// checkIdle fails with a *RunningError while a member runs on the directory.
+// checkIdle fails with a restore.ErrInUse while a member runs on the directory.
 func checkIdle(s Survivor) error {
-	if err := walreplay.CheckDataDir(s.DataDir); err != nil {
+	if err := restore.CheckMemberIdle(s.DataDir, s.WALDir); err != nil {
 		return fmt.Errorf("member %s: %w", s.Name, err)
-	}
-	err := restore.CheckMemberIdle(s.DataDir, s.WALDir)
-	if errors.Is(err, restore.ErrInUse) {
-		running := &RunningError{Survivor: s.Name, DataDir: s.DataDir, Err: err}
-		if table, err := supervisor.ProcessesUsing(s.DataDir, s.WALDir); err == nil && len(table.Using) > 0 {
-			running.Process = table.Using[0].String()
-		}
-		return running
-	}
-	if err != nil {
-		return fmt.Errorf("look whether %s still runs: %w", s.Name, err)
 	}
 	return nil
 }

@@ -92,13 +92,11 @@ func (r *rig) live(i int, revision int64) snapshot.HashKV {
 	}
 }
 
-// summaries are those of stopped members, which are written while they are read.
+// summaries are those of stopped members.
 func summaries(t *testing.T, survivors ...Survivor) (all []Summary) {
 	t.Helper()
 	for _, s := range survivors {
-		one, err := Summarize(t.Context(), s, SummaryOptions{})
-		require.NoError(t, err)
-		all = append(all, one)
+		all = append(all, summarized(s.Name, summaryOf(t, s)))
 	}
 	return all
 }

@@ -2,7 +2,6 @@ package sources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -69,11 +69,13 @@ func TestRunningIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadFull(out, make([]byte, len("open\n")))
 	require.NoError(t, err)
-	_, err = Summarize(t.Context(), survivorsOf(c, 0)[0], SummaryOptions{})
-	var running *RunningError
-	if !errors.As(err, &running) || !errors.Is(err, restore.ErrInUse) || !strings.Contains(running.Process, "(etcd") {
-		t.Fatalf("%v", err)
-	}
+	s := survivorsOf(c, 0)[0]
+	require.ErrorIs(t, WriteSummary(t.Context(), io.Discard, s, SummaryOptions{}), restore.ErrInUse)
+	directory, err := supervisor.NewMember(supervisor.MemberConfig{DataDir: s.DataDir, ServiceConfig: supervisor.ServiceConfig{Kind: supervisor.None}}, "")
+	require.NoError(t, err)
+	err = directory.Stopped(t.Context())
+	require.ErrorIs(t, err, supervisor.ErrRuns)
+	require.ErrorContains(t, err, "(etcd")
 }
 
 // An isolated leader writes into its log what nobody acknowledges. Beside a

@@ -100,37 +100,10 @@ type SummaryOptions struct {
 	Progress func(phase string, done, total int64)
 }
 
-// Summarize gives the summary of a stopped member whose data lies on this machine: it is
-// written while it is read. A member that runs is a *RunningError at once.
-func Summarize(ctx context.Context, s Survivor, o SummaryOptions) (Summary, error) {
-	return Summary{Name: s.Name, Open: func() (io.ReadCloser, error) {
-		r, w := io.Pipe()
-		p := &pipedSummary{r, make(chan struct{})}
-		go func() {
-			defer close(p.ended)
-			_ = w.CloseWithError(WriteSummary(ctx, w, s, o)) // who reads it gets the error
-		}()
-		return p, nil
-	}}, checkIdle(s)
-}
-
-// pipedSummary is a summary that is read while it is written.
-type pipedSummary struct {
-	*io.PipeReader
-	ended chan struct{}
-}
-
-// Close returns once nothing reads the member's files any more.
-func (p *pipedSummary) Close() error {
-	err := p.PipeReader.Close()
-	<-p.ended
-	return err
-}
-
 // WriteSummary reads one stopped member, its databases and its log to the end, and
 // writes what Survey needs of it: what the databases, the log and the files show, and of
 // each entry of the log which one it is. It opens files for reading only, locks nothing,
-// holds a few entries in memory, and fails with a *RunningError where the member runs, or was
+// holds a few entries in memory, and fails with a restore.ErrInUse if the member runs, or was
 // started meanwhile. What is damaged is reported in the summary, and no error.
 //
 // What was written when it fails is refused by Survey. A summary is as

@@ -264,8 +264,7 @@ func TestSummaryRefused(t *testing.T) {
 	c.WaitReady(t)
 	put(t, c, 30)
 	s := survivorsOf(c, 0)[0]
-	var running *RunningError
-	if err := WriteSummary(t.Context(), io.Discard, s, SummaryOptions{}); !errors.As(err, &running) {
+	if err := WriteSummary(t.Context(), io.Discard, s, SummaryOptions{}); !errors.Is(err, restore.ErrInUse) {
 		t.Errorf("of a member that runs: %v", err)
 	}
 	c.KillAll()
@@ -321,8 +320,7 @@ func TestSummaryStartedMeanwhile(t *testing.T) {
 			t.Error(err)
 		}
 	}})
-	var running *RunningError
-	if db == nil || !errors.As(err, &running) {
+	if db == nil || !errors.Is(err, restore.ErrInUse) {
 		t.Fatalf("started meanwhile: %v", err)
 	}
 	require.NoError(t, db.Close())

@@ -50,6 +50,9 @@ const (
 	Systemd   Kind = "systemd"
 	StaticPod Kind = "static-pod"
 	Command   Kind = "command"
+	// None is no supervisor: nothing runs on the directories, which are only read. No cluster
+	// file has it; each directory of recover --local does.
+	None Kind = "none"
 )
 
 // kinds are all of them. Each has a section of its name in the cluster file; a new one
@@ -247,6 +250,7 @@ func (s *ServiceConfig) checkKind(k *yamlfile.Checker, at string) {
 	case Command:
 		needed(k, at+"start", len(s.Command.Start) > 0, s.Kind)
 		needed(k, at+"stop", len(s.Command.Stop) > 0, s.Kind)
+	case None:
 	}
 }
 

@@ -78,12 +78,39 @@ type Client struct {
 // started member prints.
 func NewMember(m MemberConfig, stateDir string) (Member, error) {
 	e := evidence{dataDir: m.DataDir, walDir: m.WALDir}
+	if m.Kind == None {
+		return none{e}, nil
+	}
 	s, err := newService(m.ServiceConfig, e, filepath.Join(stateDir, m.Name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("member %s: %w", m.Name, err)
 	}
 	return s, nil
 }
+
+// none has no supervisor: it proves that nothing runs, and neither stops nor starts anything.
+type none struct{ evidence }
+
+// Check finds nothing missing.
+func (none) Check(context.Context) error { return nil }
+
+// Stopped goes by the locks: a system without a process table has them, too.
+func (n none) Stopped(context.Context) error {
+	err := restore.CheckMemberIdle(n.dataDir, n.walDir)
+	if !errors.Is(err, restore.ErrInUse) {
+		return err
+	}
+	if table, seen := ProcessesUsing(n.dataDir, n.walDir); seen == nil && len(table.Using) > 0 {
+		return fmt.Errorf("%w: %s", ErrRuns, table.Using[0])
+	}
+	return fmt.Errorf("%w: %w", ErrRuns, err)
+}
+
+// Stop fails if it runs.
+func (n none) Stop(ctx context.Context) error { return n.Stopped(ctx) }
+
+// Start fails.
+func (none) Start(context.Context) error { return errors.New("kind none starts nothing") }
 
 // NewClients are those that a configuration names, in its order. stateDir is the folder
 // for what programs print that were started.
