@@ -36,7 +36,7 @@ type Catalog struct {
 	// catalogue holds: see repository.Budget for which.
 	Unread []Unusable
 	// Archived is what the archived log, and the marks that end a timeline, say of
-	// its end, for those of which it was looked up: see walreplay.Archives. ReadCatalog
+	// its end, for those of which it was looked up: see walreplay.Inventory. ReadCatalog
 	// leaves it nil.
 	Archived map[repository.TimelineID]Archived
 

@@ -220,7 +220,7 @@ func (x *execution) prune(ctx context.Context, all []Deletion) ([]Deletion, erro
 	return gone, err
 }
 
-// record writes a record. A foreign object in its place goes first: it hinders nobody
+// record writes a record. An unsigned object in its place goes first: it hinders nobody
 // who knows whom to trust.
 func (x *execution) record(ctx context.Context, p repository.Pruned) error {
 	err := x.repo.RecordPruned(ctx, p)
@@ -228,9 +228,9 @@ func (x *execution) record(ctx context.Context, p repository.Pruned) error {
 		return err
 	}
 	name := repository.PrunedName(p.Timeline, p.Backup)
-	x.Logger.Warn("a foreign object is deleted, which has the name of a record", "object", name)
+	x.Logger.Warn("an unsigned object is deleted, which has the name of a record", "object", name)
 	if gone, err := x.remove(ctx, name); err != nil || !gone {
-		return errors.Join(err, fmt.Errorf("%s is foreign and cannot be deleted: nothing of it is pruned", name))
+		return errors.Join(err, fmt.Errorf("%s is unsigned and cannot be deleted: nothing of it is pruned", name))
 	}
 	return x.repo.RecordPruned(ctx, p)
 }
