@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +75,7 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	if g.output == "json" {
 		errs = append(errs, g.printJSON(listed))
 	} else {
-		errs = append(errs, g.tableCatalog(listed))
+		errs = append(errs, tableCatalog(g.stdout, listed))
 	}
 	if d := r.Damage(); d != nil {
 		errs = append(errs, &snapshot.DamagedError{Object: "the marker of " + r.String(), Offset: -1, Err: d})
@@ -180,48 +181,48 @@ func readIncomplete(ctx context.Context, c *walreplay.Inventory) ([]incompleteRe
 	return all, err
 }
 
-func (g *globals) tableCatalog(r catalogReport) error {
+func tableCatalog(w io.Writer, r catalogReport) error {
 	defer func() {
 		if r.StartedOver != "" {
-			fmt.Fprintln(g.stdout)
+			fmt.Fprintln(w)
 			for line := range strings.Lines("NO DEFAULT: " + r.StartedOver) {
-				g.printf("%s\n", strings.TrimSuffix(line, "\n"))
+				printf(w, "%s\n", strings.TrimSuffix(line, "\n"))
 			}
 		}
 		for _, u := range r.Unusable {
 			if !slices.ContainsFunc(r.Timelines, func(t repository.Timeline) bool { return u.in(t.ID) }) {
-				g.printf("UNUSABLE: %s\n", u.Error)
+				printf(w, "UNUSABLE: %s\n", u.Error)
 			}
 		}
 	}()
 	if len(r.Timelines) == 0 {
-		g.printf("%s: no backups yet\n", r.Repository)
+		printf(w, "%s: no backups yet\n", r.Repository)
 		return nil
 	}
 	for i, t := range r.Timelines {
 		empty := r.empty(t.ID)
 		if i > 0 && (!empty || !r.empty(r.Timelines[i-1].ID)) {
-			fmt.Fprintln(g.stdout)
+			fmt.Fprintln(w)
 		}
 		opened := "at a time not known"
 		if !t.Created.IsZero() {
 			opened = when(t.Created)
 		}
 		if empty {
-			g.printf("Timeline %s, opened %s: %s; nothing in it yet\n", t.ID, opened, t.Reason)
+			printf(w, "Timeline %s, opened %s: %s; nothing in it yet\n", t.ID, opened, t.Reason)
 		} else {
-			g.printf("Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
+			printf(w, "Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
 		}
 		if r.Current != nil && *r.Current == t.ID && len(r.Timelines) > 1 {
-			g.printf("This is the current one: a restore takes it where none is named\n")
+			printf(w, "This is the current one: a restore takes it where none is named\n")
 		}
 		if how := howEnded(r.Superseded, t.ID); how != "" {
-			g.printf("It has ended: %s\n", how)
+			printf(w, "It has ended: %s\n", how)
 		}
 		if empty {
 			continue
 		}
-		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "SOURCE", "ETCD", "DATABASE", "STORED", "ENCRYPTED", "PROVED", "PINNED")
+		out := newTable(w, "ID", "TAKEN", "REVISION", "RAFT INDEX", "SOURCE", "ETCD", "DATABASE", "STORED", "ENCRYPTED", "PROVED", "PINNED")
 		for _, m := range r.Backups {
 			if m.Timeline == t.ID {
 				out.row(m.ID, when(m.Started), fmt.Sprint(m.Facts.Revision), fmt.Sprint(m.Facts.RaftIndex),
@@ -233,19 +234,19 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		}
 		for _, u := range r.Unusable {
 			if u.in(t.ID) {
-				g.printf("UNUSABLE: %s\n", u.Error)
+				printf(w, "UNUSABLE: %s\n", u.Error)
 			}
 		}
 		for _, u := range r.Incomplete {
 			switch {
 			case u.Timeline != t.ID:
 			case u.Pruned:
-				g.printf("%s  pruned: its object is deleted after the grace (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
+				printf(w, "%s  pruned: its object is deleted after the grace (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
 			default:
-				g.printf("%s  no manifest: interrupted, or under way now (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
+				printf(w, "%s  no manifest: interrupted, or under way now (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
 			}
 		}
-		if err := g.tableLog(r.logsReport, t.ID); err != nil {
+		if err := tableLog(w, r.logsReport, t.ID); err != nil {
 			return err
 		}
 	}
@@ -314,19 +315,19 @@ func readLogs(ctx context.Context, c *walreplay.Inventory) (logsReport, error) {
 }
 
 // tableLog prints the ranges of one timeline and the size of its log.
-func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
+func tableLog(w io.Writer, r logsReport, t repository.TimelineID) error {
 	for _, l := range r.Logs {
 		if l.Timeline == t {
-			g.printf("Archived log: %s in %s, %d of them not merged yet\n", size(l.Bytes), report.Counted(l.Segments, "segment", "segments"), l.Small)
+			printf(w, "Archived log: %s in %s, %d of them not merged yet\n", size(l.Bytes), report.Counted(l.Segments, "segment", "segments"), l.Small)
 		}
 	}
-	out := newTable(g.stdout)
+	out := newTable(w)
 	for _, one := range r.Ranges {
 		if one.Timeline != t || !one.Gap && one.FirstIndex == one.LastIndex {
 			continue // a snapshot alone is in the table above
 		}
 		if one.Gap && !r.hasSnapshot(t) {
-			g.printf("Nothing of it can be restored: %s. Take one with 'requorum backup'.\n", one.Reason)
+			printf(w, "Nothing of it can be restored: %s. Take one with 'requorum backup'.\n", one.Reason)
 			continue
 		}
 		if one.Gap {

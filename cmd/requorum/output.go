@@ -32,8 +32,10 @@ func (g *globals) printJSON(v any) error {
 // printf prints text about what is in a backup or a repository. Whoever could
 // write there chose the words: nothing in args is obeyed by the terminal, or
 // begins a line of its own.
-func (g *globals) printf(format string, args ...any) {
-	fmt.Fprintf(g.stdout, format, printable(args)...)
+func (g *globals) printf(format string, args ...any) { printf(g.stdout, format, args...) }
+
+func printf(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, format, printable(args)...)
 }
 
 // note is printf for a line on standard error.

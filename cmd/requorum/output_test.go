@@ -74,11 +74,11 @@ func TestHostileListIsNotObeyed(t *testing.T) {
 		out.Reset()
 	}
 	listed := catalogReport{Timelines: []repository.Timeline{{ID: id, Reason: hostile}}}
-	require.NoError(t, g.tableCatalog(listed))
+	require.NoError(t, tableCatalog(g.stdout, listed))
 	want()
 	listed.Timelines[0].Reason = "first"
 	listed.Ranges = []walreplay.Range{{Timeline: id, FirstIndex: 1, LastIndex: 2}, {Timeline: id, Gap: true, FirstIndex: 3, LastIndex: 4, Reason: hostile}}
-	require.NoError(t, g.tableCatalog(listed))
+	require.NoError(t, tableCatalog(g.stdout, listed))
 	want()
 	// What a server of etcd says of itself, too.
 	require.NoError(t, g.printBackup(sinktest.NewMemory(), &snapshot.Result{Manifest: &snapshot.Manifest{}, Failures: []snapshot.MemberFailure{{Endpoint: "http://e", Member: hostile, Err: errors.New("no")}}}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -123,7 +124,7 @@ func (g *globals) prune(ctx context.Context, r *repository.Repository, policy re
 		return &retention.RefusedError{Why: plan.Refused}
 	}
 	if g.output == "table" {
-		if err := g.tablePlan(plan, dryRun); err != nil {
+		if err := tablePlan(g.stdout, plan, dryRun); err != nil {
 			return err
 		}
 	}
@@ -139,22 +140,22 @@ func (g *globals) prune(ctx context.Context, r *repository.Repository, policy re
 	case dryRun:
 		g.printf("Nothing was deleted.\n")
 	default:
-		g.printPruned(*report.Result)
+		printPruned(g.stdout, *report.Result)
 	}
 	return err
 }
 
 // tablePlan prints what stays and what goes, and what can be restored.
-func (g *globals) tablePlan(p *retention.Plan, dryRun bool) error {
-	out := newTable(g.stdout, "BACKUP", "TAKEN", "WHAT", "WHY")
-	for _, w := range p.Windows {
+func tablePlan(w io.Writer, p *retention.Plan, dryRun bool) error {
+	out := newTable(w, "BACKUP", "TAKEN", "WHAT", "WHY")
+	for _, window := range p.Windows {
 		for _, k := range p.Keep {
-			if k.Timeline == w.Timeline {
+			if k.Timeline == window.Timeline {
 				out.row(k.Backup, when(k.Taken), "stays", strings.Join(k.Reasons, ", "))
 			}
 		}
 		for _, l := range p.Delete {
-			if l.Timeline == w.Timeline {
+			if l.Timeline == window.Timeline {
 				out.row(l.Backup, when(l.Taken), map[bool]string{true: "would go", false: "goes"}[dryRun], l.Why)
 			}
 		}
@@ -163,51 +164,51 @@ func (g *globals) tablePlan(p *retention.Plan, dryRun bool) error {
 		return err
 	}
 	for _, l := range p.Leftovers {
-		g.printf("Goes: %s in the folder of %s, %s (%s)\n", report.Counted(len(l.Objects), "object", "objects"), l.Backup, l.Kind, size(l.Bytes))
+		printf(w, "Goes: %s in the folder of %s, %s (%s)\n", report.Counted(len(l.Objects), "object", "objects"), l.Backup, l.Kind, size(l.Bytes))
 	}
 	for _, l := range p.Log {
-		g.printf("Log of timeline %s before raft index %d goes: %s, %s (%s)\n", l.Timeline, l.Before, report.Counted(l.Segments, "segment", "segments"), size(l.Bytes), l.Why)
+		printf(w, "Log of timeline %s before raft index %d goes: %s, %s (%s)\n", l.Timeline, l.Before, report.Counted(l.Segments, "segment", "segments"), size(l.Bytes), l.Why)
 	}
 	for _, l := range p.Later {
 		until := "when that has ended"
 		if !l.Until.IsZero() {
 			until = "after " + when(l.Until)
 		}
-		g.printf("Later, %s: backup %s: %s\n", until, l.Backup, l.Why)
+		printf(w, "Later, %s: backup %s: %s\n", until, l.Backup, l.Why)
 	}
 	for _, note := range p.Notes {
-		g.printf("Note: %s\n", note)
+		printf(w, "Note: %s\n", note)
 	}
-	for _, w := range p.Windows {
-		g.printf("Timeline %s can be restored\n", w.Timeline)
-		g.printRecoverable("before", w.Before)
-		g.printRecoverable("after", w.After)
-		if !w.From.IsZero() {
-			g.printf("  every point is kept from %s on\n", when(w.From.Add(p.Policy.Grace)))
+	for _, window := range p.Windows {
+		printf(w, "Timeline %s can be restored\n", window.Timeline)
+		printRecoverable(w, "before", window.Before)
+		printRecoverable(w, "after", window.After)
+		if !window.From.IsZero() {
+			printf(w, "  every point is kept from %s on\n", when(window.From.Add(p.Policy.Grace)))
 		}
 	}
 	return nil
 }
 
 // printRecoverable prints runs of points, and how many single ones there are.
-func (g *globals) printRecoverable(label string, all []retention.Recoverable) {
+func printRecoverable(w io.Writer, label string, all []retention.Recoverable) {
 	single := 0
 	for _, r := range all {
 		if r.FirstIndex == r.LastIndex {
 			single++
 			continue
 		}
-		g.printf("  %s: every point from raft index %d (backup %s of %s) to %d\n", label, r.FirstIndex, r.FirstBackup, when(r.From), r.LastIndex)
+		printf(w, "  %s: every point from raft index %d (backup %s of %s) to %d\n", label, r.FirstIndex, r.FirstBackup, when(r.From), r.LastIndex)
 	}
 	if single > 0 || len(all) == 0 {
-		g.printf("  %s: %s\n", label, report.Counted(single, "single full snapshot", "single full snapshots"))
+		printf(w, "  %s: %s\n", label, report.Counted(single, "single full snapshot", "single full snapshots"))
 	}
 }
 
 // printPruned prints what was done.
-func (g *globals) printPruned(r retention.Result) {
+func printPruned(w io.Writer, r retention.Result) {
 	for _, s := range r.Spared {
-		g.printf("Stays after all: backup %s: %s\n", s.Backup, s.Why)
+		printf(w, "Stays after all: backup %s: %s\n", s.Backup, s.Why)
 	}
 	text := fmt.Sprintf("Pruned: %s. Deleted: %s of backups, %s, %s, %s. Freed: %s",
 		report.Counted(r.Backups, "full snapshot", "full snapshots"), report.Counted(r.Objects, "object", "objects"),
@@ -216,7 +217,7 @@ func (g *globals) printPruned(r retention.Result) {
 	if r.Locked > 0 {
 		text += fmt.Sprintf(". Locked, and left for later: %s", report.Counted(r.Locked, "object", "objects"))
 	}
-	g.printf("%s\n", text)
+	printf(w, "%s\n", text)
 }
 
 func newPinCommand(g *globals) *cobra.Command {

@@ -164,7 +164,7 @@ func (g *globals) printUndone(r *recovery.UndoReport) error {
 	for _, h := range r.Hosts {
 		switch {
 		case h.Dead:
-			g.printItem("WARNING: ", h.Member+" is declared dead, and was passed by: should its host come back, it may have a new member that was taken back")
+			printItem(g.stdout, "WARNING: ", h.Member+" is declared dead, and was passed by: should its host come back, it may have a new member that was taken back")
 			continue
 		case h.PutBack != "":
 			g.printf("%s: %s is as it was\n", h.Member, h.PutBack)
@@ -176,12 +176,12 @@ func (g *globals) printUndone(r *recovery.UndoReport) error {
 		}
 		switch {
 		case h.Failed != "":
-			g.printItem("WARNING: ", h.Member+": "+h.Failed)
+			printItem(g.stdout, "WARNING: ", h.Member+": "+h.Failed)
 		case !h.Started:
 			g.printf("%s: not started\n", h.Member)
 		}
 	}
-	g.printLineage(r.Lineage)
+	printLineage(g.stdout, r.Lineage)
 	return nil
 }
 

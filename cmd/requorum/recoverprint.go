@@ -26,43 +26,43 @@ func (g *globals) unchanged() error {
 }
 
 // printDecision prints the candidates, the findings and what was decided.
-func (g *globals) printDecision(p *sources.Plan, f *sources.Findings, up *walreplay.GivenUp) {
+func printDecision(w io.Writer, p *sources.Plan, f *sources.Findings, up *walreplay.GivenUp) {
 	if len(p.Histories) > 1 {
-		fmt.Fprintln(g.stdout, "Histories that went different ways; they are never mixed:")
+		fmt.Fprintln(w, "Histories that went different ways; they are never mixed:")
 		for _, h := range p.Histories {
-			g.printf("  %d  %s\n", h.Number, h.Why)
+			printf(w, "  %d  %s\n", h.Number, h.Why)
 		}
-		fmt.Fprintln(g.stdout)
+		fmt.Fprintln(w)
 	}
-	g.printCandidates(p, f)
-	g.printFindings(p, f)
+	printCandidates(w, p, f)
+	printFindings(w, p, f)
 	if p.Chosen == "" {
 		return
 	}
-	fmt.Fprintln(g.stdout)
+	fmt.Fprintln(w)
 	c := p.Candidate(p.Chosen)
-	g.printf("Chosen: %s, %s. %s\n", c.Name, madeOf(c, f), sentence(c.Why))
+	printf(w, "Chosen: %s, %s. %s\n", c.Name, madeOf(c, f), sentence(c.Why))
 	if p.Target != "" && p.Target != "the end of the log" {
-		g.printf("Up to: %s\n", p.Target)
+		printf(w, "Up to: %s\n", p.Target)
 	}
 	if p.Proven {
-		g.printf("PROVEN: %s\n", p.Why)
+		printf(w, "PROVEN: %s\n", p.Why)
 	} else {
-		g.printf("UNPROVEN: %s\n", p.Why)
+		printf(w, "UNPROVEN: %s\n", p.Why)
 	}
-	g.printf("Lost: %s\n", p.Loss.Text)
-	g.printGivenUp(up, "")
-	g.printFence(p.Fence)
-	g.printBumpDecision(p.Bump)
-	for _, w := range p.Warnings {
-		g.printItem("Warning: ", w)
+	printf(w, "Lost: %s\n", p.Loss.Text)
+	printGivenUp(w, up, "")
+	printFence(w, p.Fence)
+	printBumpDecision(w, p.Bump)
+	for _, warning := range p.Warnings {
+		printItem(w, "Warning: ", warning)
 	}
 }
 
 // printCandidates prints the table, the best one of each history first.
-func (g *globals) printCandidates(p *sources.Plan, f *sources.Findings) {
+func printCandidates(w io.Writer, p *sources.Plan, f *sources.Findings) {
 	if len(p.Candidates) == 0 {
-		fmt.Fprintln(g.stdout, "Nothing was found that a cluster can be rebuilt from.")
+		fmt.Fprintln(w, "Nothing was found that a cluster can be rebuilt from.")
 		return
 	}
 	header := []string{"  RANK", "CANDIDATE", "MADE OF", "RAFT INDEX", "TERM", "REVISION", "LOST", "LAST SIGN OF IT"}
@@ -70,7 +70,7 @@ func (g *globals) printCandidates(p *sources.Plan, f *sources.Findings) {
 	if several {
 		header = slices.Insert(header, 1, "HISTORY")
 	}
-	out := newTable(g.stdout, header...)
+	out := newTable(w, header...)
 	for i := range p.Candidates {
 		c := &p.Candidates[i]
 		mark, rank := "  ", "-"
@@ -90,19 +90,19 @@ func (g *globals) printCandidates(p *sources.Plan, f *sources.Findings) {
 }
 
 // printFindings prints what was found about each candidate, with what can be done.
-func (g *globals) printFindings(p *sources.Plan, f *sources.Findings) {
+func printFindings(w io.Writer, p *sources.Plan, f *sources.Findings) {
 	for i := range p.Candidates {
 		c := &p.Candidates[i]
 		switch {
 		case c.Name != p.Chosen:
-			g.printf("\n%s: %s\n", c.Name, c.Why)
+			printf(w, "\n%s: %s\n", c.Name, c.Why)
 		case len(c.Findings) > 0:
-			g.printf("\n%s, which is chosen:\n", c.Name)
+			printf(w, "\n%s, which is chosen:\n", c.Name)
 		}
 		for _, found := range c.Findings {
-			g.printf("  - %s\n", found.Text)
+			printf(w, "  - %s\n", found.Text)
 			if found.Next != "" {
-				g.printf("    next: %s\n", found.Next)
+				printf(w, "    next: %s\n", found.Next)
 			}
 		}
 	}
@@ -110,14 +110,12 @@ func (g *globals) printFindings(p *sources.Plan, f *sources.Findings) {
 		return
 	}
 	for _, u := range f.Unread {
-		g.printf("\n%s could not be read: %s\n", u.Repository, u.Reason)
+		printf(w, "\n%s could not be read: %s\n", u.Repository, u.Reason)
 	}
 }
 
 // printItem prints one of a list. Where it has several lines, the later ones stand
 // below its first one.
-func (g *globals) printItem(mark, text string) { printItem(g.stdout, mark, text) }
-
 func printItem(out io.Writer, mark, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		fmt.Fprintf(out, "%s%s\n", report.Printable(mark), report.Printable(line))
@@ -125,7 +123,7 @@ func printItem(out io.Writer, mark, text string) {
 	}
 }
 
-func (g *globals) printFence(f sources.Fence) {
+func printFence(w io.Writer, f sources.Fence) {
 	if f.Why == "" { // nothing was found out: an error says why
 		return
 	}
@@ -133,58 +131,58 @@ func (g *globals) printFence(f sources.Fence) {
 	if !f.Enough && !f.Closes {
 		word = "OLD MEMBERS COULD COME BACK"
 	}
-	g.printf("%s: %s\n", word, f.Why)
+	printf(w, "%s: %s\n", word, f.Why)
 	for _, list := range []struct {
 		what  string
 		names []string
 	}{{"stopped", f.Stopped}, {"declared dead", f.DeclaredDead}, {"to be stopped first", f.Stopping}, {"neither read nor declared dead", f.Open}} {
 		if len(list.names) > 0 {
-			g.printf("  %s: %s\n", list.what, strings.Join(list.names, ", "))
+			printf(w, "  %s: %s\n", list.what, strings.Join(list.names, ", "))
 		}
 	}
 }
 
-func (g *globals) printBumpDecision(b sources.Bump) {
+func printBumpDecision(w io.Writer, b sources.Bump) {
 	if !b.Raise {
-		g.printf("Revision: as it is; %s\n", b.Reason)
+		printf(w, "Revision: as it is; %s\n", b.Reason)
 		return
 	}
-	g.printf("Revision: raised beyond %d, the highest that may have been reached, and all before is marked compacted; %s\n", b.HighestKnown, b.Reason)
+	printf(w, "Revision: raised beyond %d, the highest that may have been reached, and all before is marked compacted; %s\n", b.HighestKnown, b.Reason)
 }
 
-func (g *globals) printNewMembers(members []sources.NewMember) {
+func printNewMembers(w io.Writer, members []sources.NewMember) {
 	if len(members) == 0 {
 		return
 	}
-	fmt.Fprintln(g.stdout, "\nThe new cluster:")
-	out := newTable(g.stdout, "  MEMBER", "ROLE", "PEER URLS", "IN PLACE OF")
+	fmt.Fprintln(w, "\nThe new cluster:")
+	out := newTable(w, "  MEMBER", "ROLE", "PEER URLS", "IN PLACE OF")
 	for _, m := range members {
 		out.row("  "+m.Name, roleOf(m.Learner), strings.Join(m.PeerURLs, ","), cmp.Or(m.Old, "-"))
 	}
 	out.flush() //nolint:errcheck // the user's own terminal or pipe
 }
 
-func (g *globals) printIntent(intent []string) {
+func printIntent(w io.Writer, intent []string) {
 	if len(intent) == 0 {
 		return
 	}
-	fmt.Fprintln(g.stdout, "\nWhat would be done:")
+	fmt.Fprintln(w, "\nWhat would be done:")
 	for _, one := range intent {
-		g.printItem("  - ", one)
+		printItem(w, "  - ", one)
 	}
 }
 
 // printLost ends what was done: what the outcome is worth.
-func (g *globals) printLost(p *sources.Plan) {
+func printLost(w io.Writer, p *sources.Plan) {
 	switch {
 	case p.Proven:
-		g.printf("Proven: %s\nLost: %s\n", p.Why, p.Loss.Text)
+		printf(w, "Proven: %s\nLost: %s\n", p.Why, p.Loss.Text)
 		return
 	case p.Chosen == "": // it was chosen elsewhere
-		g.printf("Lost: %s (%s)\n", p.Loss.Text, p.Why)
+		printf(w, "Lost: %s (%s)\n", p.Loss.Text, p.Why)
 		return
 	}
-	g.printf("UNPROVEN: %s\nLost: %s\n", p.Why, p.Loss.Text)
+	printf(w, "UNPROVEN: %s\nLost: %s\n", p.Why, p.Loss.Text)
 }
 
 // madeOf says in a few words what a candidate is made of.
@@ -301,13 +299,13 @@ func (g *globals) printRecovered(r recoveryReport) error {
 		}
 	}
 	if r.Restore != nil {
-		g.printBuilt(r.Restore)
+		printBuilt(g.stdout, r.Restore)
 	}
-	g.printLineage(r.Lineage)
-	g.printCompared(r.Compared)
-	g.printLost(r.Plan)
+	printLineage(g.stdout, r.Lineage)
+	printCompared(g.stdout, r.Compared)
+	printLost(g.stdout, r.Plan)
 	if r.Restore != nil {
-		g.printStart(r.Restore)
+		printStart(g.stdout, r.Restore)
 	}
 	return nil
 }
@@ -336,17 +334,17 @@ func comparison(p *sources.Plan) string {
 }
 
 // printCompared says what came out of the comparison; where that is damage, loudly.
-func (g *globals) printCompared(c *sources.Comparison) {
+func printCompared(w io.Writer, c *sources.Comparison) {
 	switch {
 	case c == nil:
 	case c.Differ() && c.Trusted():
-		g.printItem("WARNING: ", c.String()+". Its database was not used")
+		printItem(w, "WARNING: ", c.String()+". Its database was not used")
 	case c.Differ():
-		g.printItem("WARNING: ", fmt.Sprintf("%s. That of %s was used, since it was asked for by name", c, c.Base))
+		printItem(w, "WARNING: ", fmt.Sprintf("%s. That of %s was used, since it was asked for by name", c, c.Base))
 	case len(c.Same) > 0:
-		g.printf("Compared: %s\n", c)
+		printf(w, "Compared: %s\n", c)
 	case len(c.NotCompared) > 0: // of one that has no other the plan has said it
-		g.printItem("WARNING: ", c.String())
+		printItem(w, "WARNING: ", c.String())
 	}
 }
 
@@ -356,57 +354,57 @@ func (g *globals) printPreview(p *recovery.Preview) error {
 		return g.printJSON(p)
 	}
 	if p.Restore != nil { // the same command has built all
-		g.printBuilt(p.Restore)
-		g.printLost(p.Plan)
+		printBuilt(g.stdout, p.Restore)
+		printLost(g.stdout, p.Plan)
 		return nil
 	}
 	g.printf("Cluster %s\n", p.Cluster)
 	if p.Run != "" {
 		g.printf("Run %s is under way; it goes on with: %s\n", p.Run, p.Reached)
 	}
-	g.printHosts(p)
+	printHosts(g.stdout, p)
 	if p.Build == nil {
-		g.printQuorum(p.Quorum)
+		printQuorum(g.stdout, p.Quorum)
 	}
 	if p.Plan != nil && (len(p.Plan.Candidates) > 0 || len(p.Unsurveyed) == 0) {
 		fmt.Fprintln(g.stdout)
-		g.printDecision(p.Plan, p.Findings, p.GivenUp)
+		printDecision(g.stdout, p.Plan, p.Findings, p.GivenUp)
 		switch {
 		case p.Plan.Chosen == "":
 		case p.Build != nil:
 			if p.Plan.Proven {
-				g.printItem("Condition: ", "each directory is the member's own, or was copied after all members had stopped. A copy of a member that ran lacks what was written later.")
+				printItem(g.stdout, "Condition: ", "each directory is the member's own, or was copied after all members had stopped. A copy of a member that ran lacks what was written later.")
 			}
-			g.printNewMembers(p.Members)
-			g.printIntent(localIntent(p))
+			printNewMembers(g.stdout, p.Members)
+			printIntent(g.stdout, localIntent(p))
 		default:
-			g.printNewMembers(p.Members)
-			g.printIntent(hostIntent(p))
+			printNewMembers(g.stdout, p.Members)
+			printIntent(g.stdout, hostIntent(p))
 		}
 	}
 	if p.Host != nil {
-		g.printReadiness("  - ", p.Host)
+		printReadiness(g.stdout, "  - ", p.Host)
 	}
 	for _, n := range p.Next {
-		g.printItem("", n)
+		printItem(g.stdout, "", n)
 	}
 	if len(p.Unsurveyed) > 0 {
 		g.printf("\n%s: to be stopped first; what is there is read then, and the plan is made anew\n", strings.Join(p.Unsurveyed, ", "))
 	}
 	for _, w := range p.Warnings {
-		g.printItem("Warning: ", w)
+		printItem(g.stdout, "Warning: ", w)
 	}
 	if len(p.Blockers) > 0 {
 		fmt.Fprintln(g.stdout, "\nIt would be refused now:")
 		for _, o := range p.Blockers {
-			g.printItem("  - ", o)
+			printItem(g.stdout, "  - ", o)
 		}
 	}
 	return nil
 }
 
-func (g *globals) printHosts(p *recovery.Preview) {
-	out := newTable(g.stdout, "  HOST OF", "REACHED BY", "KIND", "STATE", "DATA DIRECTORY")
+func printHosts(w io.Writer, p *recovery.Preview) {
+	out := newTable(w, "  HOST OF", "REACHED BY", "KIND", "STATE", "DATA DIRECTORY")
 	for _, h := range p.Hosts {
 		out.row("  "+h.Member, h.Address, cmp.Or(string(h.Kind), "-"), h.Word(), cmp.Or(h.DataDir, "-"))
 	}
@@ -414,27 +412,27 @@ func (g *globals) printHosts(p *recovery.Preview) {
 	for _, h := range p.Hosts {
 		switch {
 		case h.Answers:
-			g.printf("  %s: it cannot be worked with: %s\n", h.Member, h.Unreachable)
+			printf(w, "  %s: it cannot be worked with: %s\n", h.Member, h.Unreachable)
 		case h.Unreachable != "":
-			g.printf("  %s: it does not answer: %s\n", h.Member, h.Unreachable)
+			printf(w, "  %s: it does not answer: %s\n", h.Member, h.Unreachable)
 		}
 		if h.Unclear != "" {
-			g.printf("  %s: whether it runs is not clear: %s\n", h.Member, h.Unclear)
+			printf(w, "  %s: whether it runs is not clear: %s\n", h.Member, h.Unclear)
 		}
 	}
 }
 
-func (g *globals) printQuorum(q recovery.Quorum) {
+func printQuorum(w io.Writer, q recovery.Quorum) {
 	switch {
 	case q.Serves:
-		g.printf("The cluster SERVES: member %s answered a linearizable read\n", q.By)
+		printf(w, "The cluster SERVES: member %s answered a linearizable read\n", q.By)
 	case q.Unknown != "":
-		g.printf("Whether the cluster serves is not known: %s\n", q.Unknown)
+		printf(w, "Whether the cluster serves is not known: %s\n", q.Unknown)
 	default:
-		g.printf("The cluster does not serve: no linearizable read was answered\n")
+		printf(w, "The cluster does not serve: no linearizable read was answered\n")
 	}
 	for _, a := range q.Answers {
-		g.printItem("  ", a)
+		printItem(w, "  ", a)
 	}
 }
 
@@ -492,26 +490,26 @@ func (g *globals) printRescued(r recoveryReport) error {
 	}
 	g.printf("Recovered cluster %s as cluster %s at revision %d%s\n", r.Cluster, r.NewClusterID, r.RevisionBefore, raised(r.Report))
 	for _, h := range r.Hosts {
-		g.printHostReport(h)
+		printHostReport(g.stdout, h)
 	}
 	if r.Proof != nil {
 		for _, s := range r.Proof.Proved {
 			g.printf("proved: %s\n", s)
 		}
 		for _, s := range r.Proof.Unproved {
-			g.printItem("not proved: ", s)
+			printItem(g.stdout, "not proved: ", s)
 		}
 		for _, m := range r.Proof.Missing {
 			g.printf("not up yet: %s: %s\n", m.Name, m.Why)
 		}
 	}
-	g.printLineage(r.Lineage)
+	printLineage(g.stdout, r.Lineage)
 	for _, s := range r.Snapshots {
 		g.printf("%s: full snapshot %s\n", s.Repository, s.Backup)
 	}
-	g.printTimes(r.Report)
-	g.printLost(r.Plan)
-	g.printAfter(r.Incomplete, r.Warnings, r.Next)
+	printTimes(g.stdout, r.Report)
+	printLost(g.stdout, r.Plan)
+	printAfter(g.stdout, r.Incomplete, r.Warnings, r.Next)
 	return nil
 }
 
@@ -522,64 +520,64 @@ func raised(r *recovery.Report) string {
 	return fmt.Sprintf(", raised to %d, and all before is marked compacted", r.RevisionAfter)
 }
 
-func (g *globals) printHostReport(h recovery.HostReport) {
+func printHostReport(w io.Writer, h recovery.HostReport) {
 	switch {
 	case h.Dead:
-		g.printf("%s: declared dead, passed by\n", h.Member)
+		printf(w, "%s: declared dead, passed by\n", h.Member)
 	case h.Left:
-		g.printf("%s: no new member; it stays stopped, and what was there is set aside\n", h.Member)
+		printf(w, "%s: no new member; it stays stopped, and what was there is set aside\n", h.Member)
 	}
 	if a := h.Aside; a != nil && len(a.Paths()) > 0 {
-		g.printf("%s: the old data is in %s\n", h.Member, strings.Join(a.Paths(), " and "))
+		printf(w, "%s: the old data is in %s\n", h.Member, strings.Join(a.Paths(), " and "))
 	}
 	for _, b := range h.Brought {
-		g.printf("%s: %s from %s in %s\n", h.Member, size(b.Bytes), b.From, took(b.Took))
+		printf(w, "%s: %s from %s in %s\n", h.Member, size(b.Bytes), b.From, took(b.Took))
 	}
 }
 
 // printTimes prints how long it took, phase by phase.
-func (g *globals) printTimes(r *recovery.Report) {
-	out := newTable(g.stdout, "PHASE", "TOOK")
+func printTimes(w io.Writer, r *recovery.Report) {
+	out := newTable(w, "PHASE", "TOOK")
 	for _, p := range r.Phases {
 		out.row(string(p.Phase), took(p.Took))
 	}
 	out.flush() //nolint:errcheck // the user's own terminal or pipe
-	g.printf("RTO %s: from the first change to the proof\n", took(r.RTO.Round(time.Millisecond)))
+	printf(w, "RTO %s: from the first change to the proof\n", took(r.RTO.Round(time.Millisecond)))
 	if r.ClientsBack > 0 {
-		g.printf("Clients were back after %s\n", took(r.ClientsBack.Round(time.Millisecond)))
+		printf(w, "Clients were back after %s\n", took(r.ClientsBack.Round(time.Millisecond)))
 	}
 }
 
 // printLineage prints what was written into the repositories.
-func (g *globals) printLineage(all []recovery.TimelinesDone) {
+func printLineage(w io.Writer, all []recovery.TimelinesDone) {
 	for _, d := range all {
-		for _, w := range d.Warnings {
-			g.printf("note: %s: %s\n", d.Repository, w)
+		for _, warning := range d.Warnings {
+			printf(w, "note: %s: %s\n", d.Repository, warning)
 		}
 		switch {
 		case d.Failed != "":
-			g.printf("%s: not recorded: %s\n", d.Repository, d.Failed)
+			printf(w, "%s: not recorded: %s\n", d.Repository, d.Failed)
 		case len(d.Reinstated) > 0:
-			g.printf("%s: timeline %s is current again, %s has ended\n", d.Repository, joined(d.Reinstated), d.Timeline)
+			printf(w, "%s: timeline %s is current again, %s has ended\n", d.Repository, joined(d.Reinstated), d.Timeline)
 		case len(d.Superseded) > 0:
-			g.printf("%s: timeline %s replaces %s\n", d.Repository, d.Timeline, joined(d.Superseded))
+			printf(w, "%s: timeline %s replaces %s\n", d.Repository, d.Timeline, joined(d.Superseded))
 		default:
-			g.printf("%s: timeline %s is current; no timeline of the old cluster was left to end\n", d.Repository, d.Timeline)
+			printf(w, "%s: timeline %s is current; no timeline of the old cluster was left to end\n", d.Repository, d.Timeline)
 		}
 	}
 }
 
-func (g *globals) printAfter(incomplete, warnings, next []string) {
+func printAfter(w io.Writer, incomplete, warnings, next []string) {
 	for _, t := range incomplete {
-		g.printItem("INCOMPLETE: ", t)
+		printItem(w, "INCOMPLETE: ", t)
 	}
-	for _, w := range warnings {
-		g.printItem("Warning: ", w)
+	for _, warning := range warnings {
+		printItem(w, "Warning: ", warning)
 	}
 	if len(next) > 0 {
-		fmt.Fprintln(g.stdout, "Next:")
+		fmt.Fprintln(w, "Next:")
 		for _, n := range next {
-			g.printItem("  - ", n)
+			printItem(w, "  - ", n)
 		}
 	}
 }

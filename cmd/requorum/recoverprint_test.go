@@ -112,7 +112,7 @@ func TestPrintedCommands(t *testing.T) {
 	t.Parallel()
 	r := &restore.Result{Plan: &restore.Plan{}, Members: []restore.MemberResult{{Flags: []string{"--name=m1", "--data-dir=/my etcd/m1"}}}, Path: "/my etcd/state.db"}
 	text := printed(t, func(g *globals) error {
-		g.printStart(r)
+		printStart(g.stdout, r)
 		g.printPlanFile(&restoreOptions{buildOptions: buildOptions{plan: "my plan.json"}, planWritten: true})
 		return g.printRescued(recoveryReport{Report: &recovery.Report{Plan: twoHistories(), Snapshot: r, HostPlan: &restore.Plan{Members: []restore.Member{{Name: "m1"}}}}, PlanFile: "/it's.json"})
 	})

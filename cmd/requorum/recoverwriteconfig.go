@@ -79,7 +79,7 @@ func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error
 		fmt.Fprintln(g.stdout, "Its keys are not complete:")
 	}
 	for _, fault := range done.Incomplete {
-		g.printItem("  - ", fault)
+		printItem(g.stdout, "  - ", fault)
 	}
 	g.printf("Then try it: %s\n", shell.Quote("requorum", "recover", "--config", path, "--dry-run"))
 	return nil

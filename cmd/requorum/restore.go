@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -400,56 +401,56 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *poi
 		if point.Found != nil {
 			taken = ", among them those that it takes back"
 		}
-		g.printGivenUp(point.GivenUp, taken)
+		printGivenUp(g.stdout, point.GivenUp, taken)
 	}
 	if p.Path == "" {
 		g.printf("into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
-		g.printMembers(p.Members)
+		printMembers(g.stdout, p.Members)
 	}
-	g.printPlannedBump(p.Bump, point)
+	printPlannedBump(g.stdout, p.Bump, point)
 	if host != nil && p.Path == "" {
-		g.printReadiness("", host)
+		printReadiness(g.stdout, "", host)
 	}
-	g.printNotes(p.Notes)
+	printNotes(g.stdout, p.Notes)
 	return g.unchanged()
 }
 
 // printGivenUp prints which writes a point lacks, the most frequent ones first, and what
 // else is to be said of them.
-func (g *globals) printGivenUp(up *walreplay.GivenUp, taken string) {
+func printGivenUp(w io.Writer, up *walreplay.GivenUp, taken string) {
 	if up == nil || up.Writes == 0 {
 		return
 	}
 	rest := int64(0)
-	g.printf("All writes after the point are given up, %d in all%s:\n", up.Writes, taken)
+	printf(w, "All writes after the point are given up, %d in all%s:\n", up.Writes, taken)
 	shown := up.Groups[:min(len(up.Groups), 10)]
 	for _, one := range shown {
-		g.printf("  %8d  %s\n", one.Writes, one)
+		printf(w, "  %8d  %s\n", one.Writes, one)
 		rest += one.Writes
 	}
 	if rest = up.Writes - rest; rest > 0 {
-		g.printf("  %8d  and %d more kinds or namespaces (--output json has them)\n", rest, len(up.Groups)-len(shown))
+		printf(w, "  %8d  and %d more kinds or namespaces (--output json has them)\n", rest, len(up.Groups)-len(shown))
 	}
 }
 
 // printReadiness prints what was found where members are to be built.
-func (g *globals) printReadiness(mark string, host *restore.Readiness) {
+func printReadiness(w io.Writer, mark string, host *restore.Readiness) {
 	for _, m := range host.Members {
 		for _, path := range m.SetAside {
-			g.printf("%s%s: %s would be set aside\n", mark, m.Name, path)
+			printf(w, "%s%s: %s would be set aside\n", mark, m.Name, path)
 		}
 		if m.Replaces {
-			g.printf("%s%s: an unfinished restore would be replaced\n", mark, m.Name)
+			printf(w, "%s%s: an unfinished restore would be replaced\n", mark, m.Name)
 		}
 	}
 	for _, fs := range host.FileSystems {
-		g.printf("%sabout %s are needed below %s, free are %s\n", mark, size(fs.Need), fs.Path, size(fs.Free))
+		printf(w, "%sabout %s are needed below %s, free are %s\n", mark, size(fs.Need), fs.Path, size(fs.Free))
 	}
 	for _, n := range host.Notes {
-		g.printf("%snote: %s\n", mark, n)
+		printf(w, "%snote: %s\n", mark, n)
 	}
 	if host.Completes != nil {
-		g.printf("%san earlier run of the same request (plan %s) would be completed\n", mark, host.Completes.ID)
+		printf(w, "%san earlier run of the same request (plan %s) would be completed\n", mark, host.Completes.ID)
 	}
 }
 
@@ -461,8 +462,8 @@ func (g *globals) printPlanFile(o *restoreOptions) {
 	}
 }
 
-func (g *globals) printMembers(members []restore.Member) {
-	out := newTable(g.stdout, "  MEMBER", "ID", "PEER URLS", "ROLE", "DATA DIRECTORY")
+func printMembers(w io.Writer, members []restore.Member) {
+	out := newTable(w, "  MEMBER", "ID", "PEER URLS", "ROLE", "DATA DIRECTORY")
 	for _, m := range members {
 		out.row("  "+m.Name, m.ID.String(), strings.Join(m.PeerURLs, ","), roleOf(m.Learner), m.DataDir)
 	}
@@ -471,24 +472,24 @@ func (g *globals) printMembers(members []restore.Member) {
 
 func roleOf(learner bool) string { return map[bool]string{true: "learner", false: "voter"}[learner] }
 
-func (g *globals) printBump(b *restore.Bump) {
+func printBump(w io.Writer, b *restore.Bump) {
 	if b != nil {
-		g.printf("revision %d is bumped by %d to %d and all before is marked compacted: %s\n", b.From, b.Amount, b.NewRevision, b.Reason)
+		printf(w, "revision %d is bumped by %d to %d and all before is marked compacted: %s\n", b.From, b.Amount, b.NewRevision, b.Reason)
 	}
 }
 
 // printPlannedBump leaves the numbers out where only the replay shows them.
-func (g *globals) printPlannedBump(b *restore.Bump, point *pointReport) {
+func printPlannedBump(w io.Writer, b *restore.Bump, point *pointReport) {
 	if b == nil || point == nil || point.RevisionExact {
-		g.printBump(b)
+		printBump(w, b)
 		return
 	}
-	fmt.Fprintln(g.stdout, "the revision is bumped and all before is marked compacted; from which one to which the replay shows")
+	fmt.Fprintln(w, "the revision is bumped and all before is marked compacted; from which one to which the replay shows")
 }
 
-func (g *globals) printNotes(notes []string) {
+func printNotes(w io.Writer, notes []string) {
 	for _, n := range notes {
-		g.printf("note: %s\n", n)
+		printf(w, "note: %s\n", n)
 	}
 }
 
@@ -496,8 +497,8 @@ func (g *globals) printRestore(r restoreReport) error {
 	if g.output == "json" {
 		return g.printJSON(r)
 	}
-	g.printBuilt(r.Restore)
-	g.printStart(r.Restore)
+	printBuilt(g.stdout, r.Restore)
+	printStart(g.stdout, r.Restore)
 	switch {
 	case r.Timeline != "":
 		g.printf("The repository has the new cluster as timeline %s.\n", r.Timeline)
@@ -508,36 +509,36 @@ func (g *globals) printRestore(r restoreReport) error {
 }
 
 // printBuilt says which members were built.
-func (g *globals) printBuilt(r *restore.Result) {
+func printBuilt(w io.Writer, r *restore.Result) {
 	p := r.Plan
 	if r.CompletedEarlier {
-		g.printf("An earlier run of the same request, of %s, had everything in place; it is completed.\n", when(p.CreatedAt))
+		printf(w, "An earlier run of the same request, of %s, had everything in place; it is completed.\n", when(p.CreatedAt))
 	}
-	g.printf("Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.RevisionBefore, p.ClusterID, took(r.Took()))
-	g.printAsked(p.Source)
+	printf(w, "Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.RevisionBefore, p.ClusterID, took(r.Took()))
+	printAsked(w, p.Source)
 	for _, m := range r.Members {
 		for _, path := range m.SetAside {
-			g.printf("%s: set aside %s\n", m.Name, path)
+			printf(w, "%s: set aside %s\n", m.Name, path)
 		}
 	}
-	g.printChanged(r)
+	printChanged(w, r)
 }
 
 // printChanged says what in the database is not as it was.
-func (g *globals) printChanged(r *restore.Result) {
-	g.printBump(r.Plan.Bump)
+func printChanged(w io.Writer, r *restore.Result) {
+	printBump(w, r.Plan.Bump)
 	for _, a := range r.AlarmsCleared {
-		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
+		printf(w, "alarm %s of member %s was cleared\n", a.Type, a.MemberID)
 	}
 	if r.DowngradeEnded != "" {
-		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", r.DowngradeEnded)
+		printf(w, "a downgrade to %s was under way; the new cluster is not downgrading\n", r.DowngradeEnded)
 	}
-	g.printNotes(r.Plan.Notes)
+	printNotes(w, r.Plan.Notes)
 }
 
 // printAsked holds what was asked for against what it came to: a time is as exact
 // as the observations around it.
-func (g *globals) printAsked(s restore.Source) {
+func printAsked(w io.Writer, s restore.Source) {
 	if s.Target == "" || s.Recipe == nil {
 		return
 	}
@@ -545,14 +546,14 @@ func (g *globals) printAsked(s restore.Source) {
 	if s.Recipe.Time != "" {
 		written = ", the last entry written " + s.Recipe.Time
 	}
-	g.printf("  for %s: raft index %d%s\n", s.Target, s.Recipe.Index, written)
+	printf(w, "  for %s: raft index %d%s\n", s.Target, s.Recipe.Index, written)
 }
 
 // printStart says how to start what was built.
-func (g *globals) printStart(r *restore.Result) {
-	fmt.Fprintln(g.stdout, "Start the members with their usual listen addresses and certificates, and:")
+func printStart(w io.Writer, r *restore.Result) {
+	fmt.Fprintln(w, "Start the members with their usual listen addresses and certificates, and:")
 	for _, m := range r.Members {
-		g.printf("  %s\n", shell.Quote(append([]string{"etcd"}, m.Flags...)...))
+		printf(w, "  %s\n", shell.Quote(append([]string{"etcd"}, m.Flags...)...))
 	}
 }
 
@@ -562,7 +563,7 @@ func (g *globals) printSnapshotFile(r *restore.Result) error {
 		return g.printJSON(r)
 	}
 	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", r.Path, size(r.Size), r.DatabaseSHA256)
-	g.printAsked(r.Plan.Source)
-	g.printChanged(r)
+	printAsked(g.stdout, r.Plan.Source)
+	printChanged(g.stdout, r)
 	return nil
 }
