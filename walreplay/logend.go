@@ -150,7 +150,7 @@ func raftIndex(ctx context.Context, path string) (index uint64, ok bool) {
 		return 0, false
 	}
 	db, err := boltfile.Open(ctx, f, info.Size())
-	if err != nil {
+	if err != nil || db.OtherMeta() != nil { // the database may have been one commit further
 		return 0, false
 	}
 	b, err := db.Get("meta", "consistent_index")

@@ -178,16 +178,16 @@ func parseMeta(b []byte) (Meta, error) {
 // second is looked for behind each size that a page can have. The other error is what is
 // wrong with the page that does not count; nil if it is sound.
 func findMeta(r io.ReaderAt, size int64) (m Meta, other, err error) {
-	read := func(at int64) (Meta, error) {
+	read := func(at int64, id uint64) (Meta, error) {
 		b := make([]byte, headerSize+metaSize)
 		n, err := r.ReadAt(b, at)
 		if n < len(b) && !errors.Is(err, io.EOF) {
 			return Meta{}, &readError{fmt.Errorf("read the meta page at byte %d: %w", at, err)}
 		}
-		return parseMeta(b[:n])
+		return ParseMeta(b[:n], id)
 	}
 	var failed *readError
-	best, firstErr := read(0)
+	best, firstErr := read(0, 0)
 	if errors.As(firstErr, &failed) || errors.Is(firstErr, ErrBigEndian) {
 		return Meta{}, nil, firstErr
 	}
@@ -203,7 +203,7 @@ func findMeta(r io.ReaderAt, size int64) (m Meta, other, err error) {
 		if int64(pageSize)+headerSize+metaSize > size {
 			break
 		}
-		second, err := read(int64(pageSize))
+		second, err := read(int64(pageSize), 1)
 		switch {
 		case errors.As(err, &failed), errors.Is(err, ErrBigEndian):
 			return Meta{}, nil, err

@@ -1,12 +1,14 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -77,17 +79,14 @@ func freePorts(n int) ([]int, error) {
 	return nil, fmt.Errorf("the tests that run now use the %d ports of their process", portsOfOne)
 }
 
-// isFree tries a port while no child is started: between fork and exec, a child would hold
-// the listener that tried it, and the port would be taken a moment longer.
+// isFree tries to connect, since a listener that tried the port would keep it taken for a
+// moment longer: children that are started just then have it until they are executed.
 func isFree(port int) bool {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	l, err := listenAt(port)
-	if err != nil {
-		return false
+	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+	if err == nil {
+		_ = conn.Close() // it served its purpose
 	}
-	_ = l.Close() // it served its purpose
-	return true
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func listenAt(port int) (net.Listener, error) {

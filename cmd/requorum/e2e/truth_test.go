@@ -307,6 +307,7 @@ func (w *world) damage(r *rand.Rand, dir string, forget bool) (done []string) {
 		do   func()
 	}
 	forgets := []kind{
+		{"no log", func() { require.NoError(w, os.RemoveAll(filepath.Join(dir, "member", "wal"))) }},
 		{"the log zeroed from a place on", func() { alter(segment(), func(b []byte) []byte { clear(b[r.IntN(used(b)):]); return b }) }},
 		{"the log cut", func() { alter(segment(), func(b []byte) []byte { return b[:r.IntN(used(b))] }) }},
 		{"the log cut in the zeros", func() { alter(segment(), func(b []byte) []byte { return b[:used(b)+r.IntN(len(b)-used(b)+1)] }) }},
@@ -322,7 +323,6 @@ func (w *world) damage(r *rand.Rand, dir string, forget bool) (done []string) {
 		}},
 	}
 	kinds := []kind{
-		{"no log", func() { require.NoError(w, os.RemoveAll(filepath.Join(dir, "member", "wal"))) }},
 		{"no database", func() { _ = os.Remove(db) }},
 		{"a page zeroed", func() {
 			alter(db, func(b []byte) []byte { at := r.IntN(len(b)/4096) * 4096; clear(b[at : at+4096]); return b })

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -85,6 +86,7 @@ func TestDamageIsRecognised(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.6", Members: 3})
 	c.WaitReady(t)
 	put(t, c, 60)
+	time.Sleep(250 * time.Millisecond) // until they are in the databases: a commit comes every 100 ms
 	put(t, c, 20)
 	c.KillAll()
 	good := survivorsOf(c, 1, 2)
@@ -113,6 +115,7 @@ func TestDamageIsRecognised(t *testing.T) {
 				return nil
 			})
 			require.NoError(t, errors.Join(err, db.Close()))
+			require.NotZero(t, at, "the keys have no page of their own")
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
 			data[at+8] ^= 0xff // the page's head
