@@ -56,7 +56,11 @@ func TestMemberDir_Mistaken_IsNamed(t *testing.T) {
 		append([]string{"restore", "--file", db, "--dry-run"}, target...),
 		append([]string{"restore", "--from-data-dir", dir}, target...),
 	} {
-		e := u.Must(t, exitOK, args...)
+		code := exitOK
+		if args[1] == "--from-data-dir" { // page 1 may have been the newer one, with a higher raft index
+			code = exitUnproven
+		}
+		e := u.Must(t, code, args...)
 		if strings.Count(e.Stdout, "one of the database's two meta pages is damaged, and the other one is used: page 1, at byte") != 1 {
 			t.Errorf("run %d: the damaged meta page is not named once: %s", i, e)
 		}
