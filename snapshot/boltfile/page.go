@@ -138,11 +138,12 @@ type Meta struct {
 	Transaction uint64
 }
 
-// parseMeta reads the meta page that b starts with.
-func parseMeta(b []byte) (Meta, error) {
+// ParseMeta reads the meta page that b starts with, and checks its sum, its number and its kind.
+func ParseMeta(b []byte, id uint64) (Meta, error) {
 	if len(b) < headerSize+metaSize {
 		return Meta{}, io.ErrUnexpectedEOF
 	}
+	head := ParseHeader(b)
 	b = b[headerSize:]
 	le := binary.LittleEndian
 	switch found := le.Uint32(b); found {
@@ -161,6 +162,7 @@ func parseMeta(b []byte) (Meta, error) {
 		return Meta{}, errors.New("checksum does not match")
 	}
 	m := Meta{
+		Page:        id,
 		PageSize:    int(le.Uint32(b[8:])),
 		Root:        le.Uint64(b[16:]),
 		Freelist:    le.Uint64(b[32:]),
@@ -169,6 +171,12 @@ func parseMeta(b []byte) (Meta, error) {
 	}
 	if m.PageSize < smallestPage || m.PageSize > largestPage || bits.OnesCount(uint(m.PageSize)) != 1 {
 		return Meta{}, fmt.Errorf("page size %d is not a power of two from %d to %d", m.PageSize, smallestPage, largestPage)
+	}
+	switch {
+	case head.ID != id:
+		return Meta{}, fmt.Errorf("it says that it is page %d", head.ID)
+	case head.Kind != metaPage:
+		return Meta{}, fmt.Errorf("kind %#04x is not a meta page", head.Kind)
 	}
 	return m, nil
 }
@@ -214,7 +222,6 @@ func findMeta(r io.ReaderAt, size int64) (m Meta, other, err error) {
 			continue
 		case !found || second.Transaction > best.Transaction:
 			best, found = second, true
-			best.Page = 1
 		}
 	}
 	if !found {
@@ -233,22 +240,6 @@ func (e *readError) Unwrap() error { return e.error }
 
 // What follows is for those who go through all pages themselves, in an order and
 // with reads of their own, as the structure level of verify does.
-
-// ParseMeta reads a meta page, and checks its sum, its number and its kind.
-func ParseMeta(b []byte, id uint64) (Meta, error) {
-	m, err := parseMeta(b)
-	if err != nil {
-		return Meta{}, err
-	}
-	switch h := ParseHeader(b); {
-	case h.ID != id:
-		return Meta{}, fmt.Errorf("it says that it is page %d", h.ID)
-	case h.Kind != metaPage:
-		return Meta{}, fmt.Errorf("kind %#04x is not a meta page", h.Kind)
-	}
-	m.Page = id
-	return m, nil
-}
 
 // Header starts every page.
 type Header struct {
